@@ -63,12 +63,12 @@ impl Side {
     }
 
     /// Posts a receive. One is always posted before the peer can send.
-    fn post_recv(&self) -> Result<(), dat::Error> {
+    fn post_recv(&self) -> Result<(), dat::PostError> {
         self.ep
             .post_recv(&[self.messages.slice(RECV..RECV + MESSAGE)], 1)
     }
 
-    fn send(&self, bytes: &[u8]) -> Result<(), dat::Error> {
+    fn send(&self, bytes: &[u8]) -> Result<(), dat::PostError> {
         let mut message = [0; MESSAGE];
         message[..bytes.len()].copy_from_slice(bytes);
         self.messages.write(SEND, &message);
@@ -324,7 +324,7 @@ pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
 }
 
 /// Keeps four transfers outstanding until all are done.
-fn transfers(side: &Side, post: impl Fn(u64) -> Result<(), dat::Error>) -> Outcome {
+fn transfers(side: &Side, post: impl Fn(u64) -> Result<(), dat::PostError>) -> Outcome {
     let mut posted = 0;
     for done in 0..TRANSFERS {
         while posted < TRANSFERS && posted < done + 4 {

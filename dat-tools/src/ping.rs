@@ -120,7 +120,7 @@ fn exchange(
     Ok(())
 }
 
-fn post_receive(link: &Link, slot: usize, size: usize) -> Result<(), dat::Error> {
+fn post_receive(link: &Link, slot: usize, size: usize) -> Result<(), dat::PostError> {
     let range = buffer(HEAD + size, size, slot);
     link.ep.post_recv(&[link.local.slice(range)], slot as u64)
 }

@@ -5,10 +5,11 @@ use dat_abi::v2_0::types::ib_op;
 use crate::CompletionFlags;
 use crate::ep::Ep;
 use crate::error::Result;
-use crate::extension::{full, operate};
+use crate::extension::{operate, operate_post};
 use crate::ids::Side;
 use crate::memory::region::Slice;
 use crate::peer::Peer;
+use crate::post_error::{PostCall, PostError};
 
 /// Bytes in front of a received datagram that the adapter uses; the length of the completion includes them.
 ///
@@ -59,8 +60,8 @@ impl Ep {
         to: &Peer,
         cookie: u64,
         flags: CompletionFlags,
-    ) -> Result<()> {
-        const NAME: &str = "dat_ib_post_send_ud";
+    ) -> Result<(), PostError> {
+        const NAME: PostCall = PostCall::Datagram;
         let s = self.segments(slices, NAME)?;
         let arguments = [
             s.count() as u64,
@@ -71,9 +72,8 @@ impl Ep {
         ];
         self.counted(Side::Requests, flags, || {
             // SAFETY: the arguments are those of the operation; the pointers are valid during the call.
-            unsafe { operate(self.handle(), ib_op::UD_SEND, NAME, &arguments) }
+            unsafe { operate_post(self.handle(), ib_op::UD_SEND, NAME, &arguments) }
         })
-        .map_err(|error| full(error, NAME))
     }
 
     /// Gives a peer back (dat_ib_ud_ah_free and dat_ib_ud_cm_free): what the provider keeps for it is freed before the endpoint is.

@@ -297,7 +297,7 @@ fn is_in_use(subtype: Option<Subtype>) -> bool {
 }
 
 /// Subtypes of `DAT_INVALID_STATE` that say that an endpoint is not connected.
-fn is_not_connected(subtype: Option<Subtype>) -> bool {
+pub(crate) fn is_not_connected(subtype: Option<Subtype>) -> bool {
     use Subtype as S;
     matches!(
         subtype,
@@ -354,15 +354,6 @@ impl Error {
             }
             Some(Kind::InsufficientResources) => Self::Resources { call, code },
             _ => Self::Call { call, code },
-        }
-    }
-
-    /// Makes the error for a code that a post to `queue` returned: short resources mean that the queue is full.
-    #[cold]
-    pub(crate) fn of_post(call: &'static str, queue: Queue, code: Code) -> Self {
-        match code.kind() {
-            Some(Kind::InsufficientResources) => Self::QueueFull { call, queue, code },
-            _ => Self::of(call, code),
         }
     }
 
@@ -471,12 +462,6 @@ mod tests {
         };
         assert!(failed(DtoStatus::Transport).is_connection_gone());
         assert!(!failed(DtoStatus::RemoteAccess).is_connection_gone());
-        let full = Code::resource(Subtype::ResourceMemory);
-        let full = Error::of_post("dat_ep_post_recv", Queue::Receives, full);
-        assert!(
-            full.to_string().contains("queue of receives is full"),
-            "{full}"
-        );
         assert!(Error::of("call", Code::of(Kind::QueueEmpty)).is_empty());
     }
 }

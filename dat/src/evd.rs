@@ -9,10 +9,12 @@ use dat_abi::types::{DAT_HANDLE_NULL, DatEvdParam, event_number};
 use dat_abi::v2_0::types::DatEvent;
 
 use crate::cno::{Cno, Woken};
-use crate::error::{Kind, Result};
-use crate::event::{Completion, Event};
+use crate::error::{Code, Kind, Result};
+use crate::event::{Completion, Event, Filled};
+use crate::hot::{Hot, quick};
 use crate::ia::Ia;
-use crate::ids::Entry;
+use crate::ids::{Entry, EpId, Recent};
+use crate::post_error::PollError;
 use crate::sys::{self, Handle, call, count, free, query};
 use crate::{Error, Streams, limits};
 
@@ -38,6 +40,9 @@ use crate::{Error, Streams, limits};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Evd {
+    // What a poll needs is here, and not behind another pointer.
+    handle: Handle,
+    hot: &'static Hot,
     inner: Arc<Inner>,
 }
 
@@ -47,6 +52,7 @@ struct Inner {
     /// The asynchronous dispatcher belongs to the adapter, which frees it.
     is_owned: bool,
     cno: Mutex<Option<Cno>>,
+    recent: Recent,
     late: Late,
     ia: Ia,
 }
@@ -145,10 +151,13 @@ impl Evd {
 
     pub(crate) fn own(ia: &Ia, handle: Handle, is_owned: bool, cno: Option<Cno>) -> Self {
         Self {
+            handle,
+            hot: Hot::of(handle),
             inner: Arc::new(Inner {
                 handle,
                 is_owned,
                 cno: Mutex::new(cno),
+                recent: Recent::default(),
                 late: Late::default(),
                 ia: ia.clone(),
             }),
@@ -157,7 +166,7 @@ impl Evd {
 
     #[inline]
     pub(crate) fn handle(&self) -> Handle {
-        self.inner.handle
+        self.handle
     }
 
     /// Returns the adapter.
@@ -179,45 +188,134 @@ impl Evd {
     #[inline]
     pub fn poll(&self) -> Result<Option<Event>> {
         let mut event = DatEvent::default();
-        let code = call!(code self.handle(), evd_dequeue(&raw mut event))?;
-        if code == DAT_SUCCESS {
-            return Ok(Some(Event::of(&self.inner.ia, &event)));
+        let code = quick!(self.hot, self.handle(), evd_dequeue(&raw mut event));
+        if code != DAT_SUCCESS {
+            if self.is_settled(code) {
+                return Ok(None);
+            }
+            match self.poll_again(code, &raw mut event) {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(code) => return Err(Error::of("dat_evd_dequeue", code)),
+            }
         }
-        let settled =
-            !self.inner.ia.limbo().is_any() && !self.inner.late.is_any.load(Ordering::Acquire);
-        if sys::says_empty(code) && settled {
-            return Ok(None);
+        Ok(Some(self.event(&event)))
+    }
+
+    /// Takes the next completion, if there is one (dat_evd_dequeue). It costs less than [`Evd::poll`], and is for a dispatcher that
+    /// takes completions only.
+    ///
+    /// ```
+    /// use udapl::Access;
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let (pz, (client, sent), (server, received)) = pair()?;
+    /// // `client` is a connected endpoint; its completions arrive in `sent`.
+    /// let message = pz.allocate(64, Access::LOCAL_READ)?;
+    /// # let room = pz.allocate(64, Access::LOCAL_WRITE)?;
+    /// # server.post_recv(&[room.slice(0..64)], 2)?;
+    /// client.post_send(&[message.slice(0..10)], 7)?;
+    /// let done = loop {
+    ///     if let Some(done) = sent.poll_completion()? {
+    ///         break done.result()?; // an error if the operation failed
+    ///     }
+    /// };
+    /// assert_eq!((done.cookie, done.ep), (7, client.id()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`PollError::Disconnected`] if the event is the end of a connection; [`PollError::Unexpected`] for any other event;
+    /// [`PollError::Refused`]. The completion of an operation that failed is no error: see [`Completion::result`].
+    #[inline]
+    pub fn poll_completion(&self) -> Result<Option<Completion>, PollError> {
+        let mut event = Filled::uninit();
+        let code = quick!(self.hot, self.handle(), evd_dequeue(event.clear()));
+        if code != DAT_SUCCESS {
+            if self.is_settled(code) {
+                return Ok(None);
+            }
+            match self.poll_again(code, event.clear()) {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(code) => return Err(PollError::Refused { code }),
+            }
         }
-        self.poll_failed(code)
+        let mut immediate = 0;
+        if event.number() != event_number::DTO_COMPLETION {
+            immediate = self.rare_completion(&mut event)?;
+        }
+        let dto = event.completion();
+        let (handle, operation) = (dto.ep_handle, dto.operation);
+        let ep = match self.inner.recent.complete_same(handle, operation) {
+            Some(ep) => ep,
+            None => self.other_endpoint(handle, operation),
+        };
+        Ok(Some(Completion::of(&dto, ep, immediate)))
     }
 
     #[cold]
-    fn poll_failed(&self, code: u32) -> Result<Option<Event>> {
-        if sys::says_empty(code) {
-            return self.poll_empty();
-        }
-        sys::done("dat_evd_dequeue", code).map(|()| None)
+    #[inline(never)]
+    fn other_endpoint(&self, handle: usize, operation: u32) -> EpId {
+        self.inner.recent.find(handle, operation)
     }
 
-    /// The queue was empty: looks once more if something depends on that.
-    fn poll_empty(&self) -> Result<Option<Event>> {
+    /// Makes a usual completion of one of an extension or of a bind, and returns its immediate data.
+    #[cold]
+    #[inline(never)]
+    fn rare_completion(&self, event: &mut Filled) -> Result<u32, PollError> {
+        if let Some(immediate) = event.make_completion() {
+            return Ok(immediate);
+        }
+        // A connection request is rejected when it is dropped.
+        match self.event(&event.whole()) {
+            Event::Ended { how, .. } => Err(PollError::Disconnected { how }),
+            _ => Err(PollError::Unexpected {
+                number: event.number(),
+            }),
+        }
+    }
+
+    /// Converts an event that was taken.
+    #[inline]
+    fn event(&self, event: &DatEvent) -> Event {
+        Event::of(&self.inner.ia, &self.inner.recent, event)
+    }
+
+    /// Returns true for the return code of an empty queue on which nothing else depends.
+    #[inline]
+    fn is_settled(&self, code: u32) -> bool {
+        let inner = &*self.inner;
+        sys::says_empty(code)
+            && !inner.ia.limbo().is_any()
+            && !inner.late.is_any.load(Ordering::Acquire)
+    }
+
+    /// A dequeue failed with `code`: looks once more if something depends on an empty queue. Returns whether `event` has an event.
+    #[cold]
+    #[inline(never)]
+    fn poll_again(&self, code: u32, event: *mut DatEvent) -> std::result::Result<bool, Code> {
+        let Some(failed) = Code::from_code(code) else {
+            return Ok(true);
+        };
+        if !sys::says_empty(code) {
+            return Err(failed);
+        }
         self.inner.ia.limbo().collect();
         if !self.inner.late.is_any.load(Ordering::Acquire) {
-            return Ok(None);
+            return Ok(false);
         }
         // Endpoints that were freed before this look have no event behind it.
         let late = self.inner.late.take();
-        let mut event = DatEvent::default();
-        match call!(self.handle(), evd_dequeue(&raw mut event)) {
-            Err(error) if error.is_empty() => {
-                late.into_iter().for_each(Entry::remove_late);
-                Ok(None)
-            }
-            done => {
-                self.inner.late.put(late);
-                done.map(|()| Some(Event::of(&self.inner.ia, &event)))
-            }
+        let code = quick!(self.hot, self.handle(), evd_dequeue(event));
+        if sys::says_empty(code) {
+            late.into_iter().for_each(Entry::remove_late);
+            return Ok(false);
         }
+        self.inner.late.put(late);
+        Code::from_code(code).map_or(Ok(true), Err)
     }
 
     /// Waits for the next event (dat_evd_wait). Only one thread may wait at a time. `Duration::MAX` is no limit.
@@ -280,7 +378,7 @@ impl Evd {
             })
         })?;
         let more = u32::try_from(more).unwrap_or(0);
-        Ok((Event::of(&self.inner.ia, &event), more))
+        Ok((self.event(&event), more))
     }
 
     /// Waits for a successful completion.
@@ -307,14 +405,7 @@ impl Evd {
     /// [`Error::Failed`] if the operation failed; [`Error::Disconnected`] if the event is the end of a connection;
     /// [`Error::Unexpected`] for any other event; the errors of [`Evd::wait`].
     pub fn wait_completion(&self, timeout: Duration) -> Result<Completion> {
-        match self.wait(timeout)? {
-            Event::Completion(done) => done.result(),
-            Event::Ended { how, .. } => Err(Error::Disconnected { how }),
-            other => Err(Error::Unexpected {
-                wanted: "a completion",
-                got: format!("{other:?}"),
-            }),
-        }
+        self.wait(timeout)?.completion()?.result()
     }
 
     /// Posts a software event (dat_evd_post_se).

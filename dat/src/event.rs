@@ -1,15 +1,18 @@
 //! Events, and their conversion from C structures.
 
+use std::mem::MaybeUninit;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
-use dat_abi::types::event_number;
-use dat_abi::v2_0::types::{DAT_IB_DTO_EVENT, DatEvent, DatIbExtensionEventData};
+use dat_abi::types::{DAT_HANDLE_NULL, event_number};
+use dat_abi::v2_0::types::DatDtoCompletionEventData;
+use dat_abi::v2_0::types::{DAT_IB_DTO_EVENT, DatEvent, DatEventData, DatIbExtensionEventData};
 use dat_abi::v2_0::types::{DAT_IB_UD_CONNECTION_REQUEST_EVENT, ib_ext_type};
 use dat_core::event::{AsyncEvent, ConnectionEvent, DatagramEvent, DtoOp, DtoStatus};
 
 use crate::error::{Error, Result};
 use crate::ia::Ia;
-use crate::ids::{self, EpId, Side};
+use crate::ids::{self, EpId, Recent};
 use crate::peer::Peer;
 use crate::request::ConnRequest;
 use crate::sys::Handle;
@@ -57,6 +60,20 @@ pub struct Completion {
 }
 
 impl Completion {
+    /// Converts what a provider filled; `ep` is the number of the endpoint.
+    #[inline]
+    pub(crate) fn of(dto: &DatDtoCompletionEventData, ep: EpId, immediate: u32) -> Self {
+        Self {
+            ep,
+            cookie: dto.user_cookie,
+            status: status(dto.status),
+            op: operation(dto.operation),
+            length: dto.transfered_length,
+            invalidated: dto.rmr_context,
+            immediate,
+        }
+    }
+
     /// Returns the completion if the operation succeeded.
     ///
     /// ```
@@ -143,20 +160,31 @@ pub enum Event {
 impl Event {
     /// Converts an event that a provider filled.
     #[inline]
-    pub(crate) fn of(ia: &Ia, event: &DatEvent) -> Self {
+    pub(crate) fn of(ia: &Ia, recent: &Recent, event: &DatEvent) -> Self {
         if event.event_number == event_number::DTO_COMPLETION {
-            return Self::Completion(completion(event, 0));
+            // SAFETY: the number says so.
+            let dto = unsafe { event.event_data.dto_completion_event_data };
+            return Self::completed(&dto, recent, 0);
         }
-        Self::rare(ia, event)
+        Self::rare(ia, recent, event)
+    }
+
+    #[inline]
+    fn completed(dto: &DatDtoCompletionEventData, recent: &Recent, immediate: u32) -> Self {
+        let ep = recent.complete(dto.ep_handle, dto.operation);
+        Self::Completion(Completion::of(dto, ep, immediate))
     }
 
     #[cold]
-    fn rare(ia: &Ia, event: &DatEvent) -> Self {
+    fn rare(ia: &Ia, recent: &Recent, event: &DatEvent) -> Self {
         let number = event.event_number;
         // SAFETY: the number says which member of the union the provider filled; every member is plain data.
         unsafe {
             match number {
-                DAT_IB_DTO_EVENT => Self::Completion(completion(event, extension(event).val)),
+                DAT_IB_DTO_EVENT => {
+                    let dto = event.event_data.dto_completion_event_data;
+                    Self::completed(&dto, recent, extension(event).val)
+                }
                 event_number::RMR_BIND_COMPLETION => {
                     let bind = event.event_data.rmr_completion_event_data;
                     Self::Completion(Completion {
@@ -220,6 +248,21 @@ impl Event {
         }
     }
 
+    /// Returns the completion.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`] for the end of a connection, [`Error::Unexpected`] for any other event.
+    pub(crate) fn completion(self) -> Result<Completion> {
+        match self {
+            Self::Completion(done) => Ok(done),
+            Self::Ended { how, .. } => Err(Error::Disconnected { how }),
+            other => Err(Error::Unexpected {
+                wanted: "a completion",
+                got: format!("{other:?}"),
+            }),
+        }
+    }
+
     /// Returns the peer's address of a request, for messages.
     #[must_use]
     pub fn peer(&self) -> Option<IpAddr> {
@@ -230,26 +273,97 @@ impl Event {
     }
 }
 
-#[inline]
-fn completion(event: &DatEvent, immediate: u32) -> Completion {
-    // SAFETY: a completion fills this member, which is plain data.
-    let dto = unsafe { event.event_data.dto_completion_event_data };
-    let op = operation(dto.operation);
-    let side = if op.is_request() {
-        Side::Requests
-    } else {
-        Side::Receives
-    };
-    Completion {
-        ep: ids::complete(dto.ep_handle, side),
-        cookie: dto.user_cookie,
-        status: status(dto.status),
-        op,
-        length: dto.transfered_length,
-        invalidated: dto.rmr_context,
-        immediate,
+/// Room for an event that a provider fills. Not all of it is cleared before, because that takes time.
+pub(crate) struct Filled(MaybeUninit<DatEvent>);
+
+impl Filled {
+    /// Clears the fields of a completion that uDAPL 2.0 added, which a provider may leave alone.
+    #[inline]
+    pub(crate) fn clear(&mut self) -> *mut DatEvent {
+        let at = self.0.as_mut_ptr();
+        // SAFETY: fields of a live value; all of them are plain data.
+        unsafe {
+            let dto = &raw mut (*at).event_data.dto_completion_event_data;
+            (&raw mut (*dto).operation).write(0);
+            (&raw mut (*dto).rmr_context).write(0);
+        }
+        at
+    }
+
+    #[inline]
+    pub(crate) const fn uninit() -> Self {
+        Self(MaybeUninit::uninit())
+    }
+
+    #[inline]
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: a provider that returns an event fills its number.
+        unsafe { (&raw const (*self.0.as_ptr()).event_number).read() }
+    }
+
+    #[inline]
+    fn data(&self) -> DatEventData {
+        // SAFETY: a union, which may have bytes without a value.
+        unsafe { (&raw const (*self.0.as_ptr()).event_data).read() }
+    }
+
+    fn extension(&self) -> [u64; 8] {
+        if EXTENSION.contains(&self.number()) {
+            // SAFETY: the provider fills the data of an event of this number.
+            unsafe { (&raw const (*self.0.as_ptr()).event_extension_data).read() }
+        } else {
+            [0; 8]
+        }
+    }
+
+    /// Returns the data of an endpoint's completion.
+    #[inline]
+    pub(crate) fn completion(&self) -> DatDtoCompletionEventData {
+        // SAFETY: the provider filled the fields, or they were cleared.
+        unsafe { self.data().dto_completion_event_data }
+    }
+
+    /// Makes a bind's completion one of an endpoint, and returns the immediate data; `None` for an event that is no completion.
+    pub(crate) fn make_completion(&mut self) -> Option<u32> {
+        match self.number() {
+            event_number::RMR_BIND_COMPLETION => {
+                // SAFETY: as the number says.
+                let bind = unsafe { self.data().rmr_completion_event_data };
+                let dto_completion_event_data = DatDtoCompletionEventData {
+                    ep_handle: DAT_HANDLE_NULL,
+                    user_cookie: bind.user_cookie,
+                    status: bind.status,
+                    transfered_length: 0,
+                    operation: DtoOp::BindMw as u32,
+                    rmr_context: 0,
+                };
+                let data = DatEventData {
+                    dto_completion_event_data,
+                };
+                // SAFETY: a field of a live value.
+                unsafe { (&raw mut (*self.0.as_mut_ptr()).event_data).write(data) };
+                Some(0)
+            }
+            DAT_IB_DTO_EVENT => Some(extension(&self.whole()).val),
+            _ => None,
+        }
+    }
+
+    /// Returns the event, of any number.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn whole(&self) -> DatEvent {
+        DatEvent {
+            event_number: self.number(),
+            event_data: self.data(),
+            event_extension_data: self.extension(),
+            ..DatEvent::default()
+        }
     }
 }
+
+/// Numbers of the events of extensions.
+const EXTENSION: RangeInclusive<u32> = 0x4_0000..=0x4_ffff;
 
 /// # Safety
 /// The provider filled the member for connections, whose private data it keeps until the endpoint is reset or freed.
@@ -282,21 +396,21 @@ fn extension(event: &DatEvent) -> DatIbExtensionEventData {
 #[inline]
 fn status(number: u32) -> DtoStatus {
     use DtoStatus as S;
-    const ALL: [DtoStatus; 12] = [
-        S::Success,
-        S::Flushed,
-        S::LocalLength,
-        S::LocalEp,
-        S::LocalProtection,
-        S::BadResponse,
-        S::RemoteAccess,
-        S::RemoteResponder,
-        S::Transport,
-        S::ReceiverNotReady,
-        S::PartialPacket,
-        S::RmrOperationFailed,
-    ];
-    ALL.get(number as usize).copied().unwrap_or(S::BadResponse)
+    // Not a table: a comparison with one of them is one with its number.
+    match number {
+        0 => S::Success,
+        1 => S::Flushed,
+        2 => S::LocalLength,
+        3 => S::LocalEp,
+        4 => S::LocalProtection,
+        6 => S::RemoteAccess,
+        7 => S::RemoteResponder,
+        8 => S::Transport,
+        9 => S::ReceiverNotReady,
+        10 => S::PartialPacket,
+        11 => S::RmrOperationFailed,
+        _ => S::BadResponse,
+    }
 }
 
 #[inline]

@@ -4,8 +4,9 @@ use std::ffi::c_void;
 
 use dat_abi::va_list::VaList;
 
-use crate::error::{Error, Queue, Result};
-use crate::sys::{Handle, absent, done};
+use crate::error::Result;
+use crate::post_error::{PostCall, PostError};
+use crate::sys::{ABSENT, Handle, absent, done, posted};
 
 /// Calls operation `op` (`DAT_IB_OP`) on `handle`; `name` is its macro in `dat_ib_extensions.h`.
 ///
@@ -20,19 +21,40 @@ pub(crate) unsafe fn operate(
     name: &'static str,
     arguments: &[u64],
 ) -> Result<()> {
-    let slot = handle.table().handle_extendedop;
-    let slot = slot.ok_or_else(|| absent(name))?;
+    // SAFETY: the caller's promise.
+    let code = unsafe { code(handle, op, arguments) };
+    done(name, code.ok_or_else(|| absent(name))?)
+}
+
+/// As [`operate`], for a post.
+///
+/// # Safety
+/// As [`operate`].
+///
+/// # Errors
+/// [`PostError`]; `DAT_NOT_IMPLEMENTED` from a provider without extensions.
+pub(crate) unsafe fn operate_post(
+    handle: Handle,
+    op: i32,
+    call: PostCall,
+    arguments: &[u64],
+) -> Result<(), PostError> {
+    // SAFETY: the caller's promise.
+    match unsafe { code(handle, op, arguments) } {
+        Some(code) => posted(call, code),
+        None => Err(PostError::of(call, ABSENT)),
+    }
+}
+
+/// Returns the provider's return code; `None` from a provider without extensions.
+///
+/// # Safety
+/// As [`operate`].
+unsafe fn code(handle: Handle, op: i32, arguments: &[u64]) -> Option<u32> {
+    let slot = handle.table().handle_extendedop?;
     let _turn = crate::serial::enter(handle.table_address());
     let mut list = VaList::in_memory(arguments);
     let list = (&raw mut list).cast::<c_void>();
     // SAFETY: a provider's handle, and the operation's arguments by the caller's promise.
-    done(name, unsafe { slot(handle.0, op, list) })
-}
-
-/// Converts the error of a post of the extension.
-pub(crate) fn full(error: Error, call: &'static str) -> Error {
-    match error {
-        Error::Resources { code, .. } => Error::of_post(call, Queue::Requests, code),
-        other => other,
-    }
+    Some(unsafe { slot(handle.0, op, list) })
 }

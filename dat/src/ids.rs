@@ -7,6 +7,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use dat_core::event::DtoOp;
+
 /// The number of an endpoint in events ([`Ep::id`](crate::Ep::id)). No two endpoints of a process have the same one.
 ///
 /// ```
@@ -54,7 +56,7 @@ impl fmt::Display for EpId {
     }
 }
 
-/// A queue of work: index of [`Entry::posted`] and [`Entry::done`].
+/// A queue of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
     Requests = 0,
@@ -74,24 +76,66 @@ pub(crate) struct Entry {
     /// Queues of events in which events of an earlier object of this handle may be left.
     late: AtomicU32,
     posted: [AtomicU64; 2],
-    done: [AtomicU64; 2],
+    /// Completions by number of the operation, which costs less than by queue.
+    done: [AtomicU64; OPERATIONS],
     /// The entry that counts the receives: this one or that of an SRQ.
     receives: AtomicPtr<Self>,
+    /// The handle, or [`NO_HANDLE`] if an SRQ counts the receives.
+    counts_all: AtomicUsize,
+    /// Handle of the zone with which segments of requests are compared; 0 if a request may have no segment.
+    request_zone: AtomicUsize,
+    /// The same for receives; 0 also if the endpoint takes none.
+    receive_zone: AtomicUsize,
+}
+
+/// The handle of no object.
+const NO_HANDLE: usize = usize::MAX;
+
+/// Numbers of operations in completions: a power of two.
+const OPERATIONS: usize = 16;
+
+/// The operations of receives, a bit for each number.
+const RECEIVES: u32 = 1 << DtoOp::Receive as u32
+    | 1 << DtoOp::ReceiveWithInvalidate as u32
+    | 1 << DtoOp::ReceiveRdmaImmediate as u32
+    | 1 << DtoOp::ReceiveMessageImmediate as u32
+    | 1 << DtoOp::ReceiveUd as u32;
+
+/// Returns the index of an operation's completions.
+#[inline]
+const fn index(operation: u32) -> usize {
+    operation as usize & (OPERATIONS - 1)
+}
+
+/// Returns the queue of an operation.
+const fn side(index: usize) -> Side {
+    if RECEIVES >> index & 1 == 1 {
+        Side::Receives
+    } else {
+        Side::Requests
+    }
 }
 
 impl Entry {
-    fn new(handle: usize) -> &'static Self {
-        let entry = Box::leak(Box::new(Self {
+    const fn of(handle: usize) -> Self {
+        Self {
             handle,
             id: AtomicU64::new(0),
             alive: AtomicBool::new(false),
             connected: AtomicBool::new(false),
             exact: AtomicBool::new(true),
             late: AtomicU32::new(0),
-            posted: Default::default(),
-            done: Default::default(),
-            receives: AtomicPtr::default(),
-        }));
+            posted: [const { AtomicU64::new(0) }; 2],
+            done: [const { AtomicU64::new(0) }; OPERATIONS],
+            receives: AtomicPtr::new(std::ptr::null_mut()),
+            counts_all: AtomicUsize::new(NO_HANDLE),
+            request_zone: AtomicUsize::new(0),
+            receive_zone: AtomicUsize::new(0),
+        }
+    }
+
+    fn new(handle: usize) -> &'static Self {
+        let entry = Box::leak(Box::new(Self::of(handle)));
         let at = &raw mut *entry;
         entry.receives.store(at, Ordering::Relaxed);
         entry
@@ -121,6 +165,13 @@ impl Entry {
         self.connected.store(false, Ordering::Relaxed);
         let receives = std::ptr::from_ref(srq.unwrap_or(self)).cast_mut();
         self.receives.store(receives, Ordering::Relaxed);
+        let counts_all = if srq.is_none() {
+            self.handle
+        } else {
+            NO_HANDLE
+        };
+        self.counts_all.store(counts_all, Ordering::Relaxed);
+        self.set_zones(0, 0);
         let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
         self.id.store(id, Ordering::Relaxed);
         self.alive.store(true, Ordering::Release);
@@ -144,12 +195,31 @@ impl Entry {
     }
 
     /// Counts a completion.
-    #[inline]
-    fn complete(&self, side: Side) {
-        match side {
-            Side::Requests => self.done[0].fetch_add(1, Ordering::Relaxed),
-            Side::Receives => self.receiver().done[1].fetch_add(1, Ordering::Relaxed),
+    fn complete(&self, operation: u32) {
+        let index = index(operation);
+        let of = match side(index) {
+            Side::Requests => self,
+            Side::Receives => self.receiver(),
         };
+        of.done[index].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sets the zones with which segments of requests and of receives are compared; 0 refuses segments.
+    pub(crate) fn set_zones(&self, requests: usize, receives: usize) {
+        self.request_zone.store(requests, Ordering::Relaxed);
+        self.receive_zone.store(receives, Ordering::Relaxed);
+    }
+
+    /// Returns the zone of requests with one segment, or 0.
+    #[inline]
+    pub(crate) fn request_zone(&self) -> usize {
+        self.request_zone.load(Ordering::Relaxed)
+    }
+
+    /// Returns the zone of receives with one segment, or 0.
+    #[inline]
+    pub(crate) fn receive_zone(&self) -> usize {
+        self.receive_zone.load(Ordering::Relaxed)
     }
 
     /// Says that the object begins to connect.
@@ -182,7 +252,10 @@ impl Entry {
     }
 
     pub(crate) fn done(&self, side: Side) -> u64 {
-        self.done[side as usize].load(Ordering::Acquire)
+        let of_side = (0..OPERATIONS).filter(|index| self::side(*index) == side);
+        of_side
+            .map(|index| self.done[index].load(Ordering::Acquire))
+            .sum()
     }
 
     /// Changes the number of queues in which late events may be left.
@@ -282,15 +355,49 @@ pub(crate) fn id(handle: usize) -> EpId {
     }
 }
 
-/// Counts a completion of the endpoint with this handle, and returns its number.
-#[inline]
-pub(crate) fn complete(handle: usize, side: Side) -> EpId {
-    match table().map(|table| table.find(handle)) {
-        Some(Ok(entry)) => {
-            entry.complete(side);
-            entry.id()
+/// The entry of the completion before, which most often is that of the next one too.
+#[derive(Debug)]
+pub(crate) struct Recent(AtomicPtr<Entry>);
+
+impl Default for Recent {
+    fn default() -> Self {
+        static NONE: Entry = Entry::of(NO_HANDLE);
+        Self(AtomicPtr::new(std::ptr::from_ref(&NONE).cast_mut()))
+    }
+}
+
+impl Recent {
+    /// Counts a completion of the endpoint with this handle, and returns its number.
+    #[inline]
+    pub(crate) fn complete(&self, handle: usize, operation: u32) -> EpId {
+        match self.complete_same(handle, operation) {
+            Some(id) => id,
+            None => self.find(handle, operation),
         }
-        _ => EpId::NONE,
+    }
+
+    /// The same, if it is the endpoint of the completion before.
+    #[inline]
+    pub(crate) fn complete_same(&self, handle: usize, operation: u32) -> Option<EpId> {
+        // SAFETY: entries are never freed.
+        let entry = unsafe { &*self.0.load(Ordering::Acquire) };
+        if entry.counts_all.load(Ordering::Relaxed) != handle {
+            return None;
+        }
+        entry.done[index(operation)].fetch_add(1, Ordering::Relaxed);
+        Some(entry.id())
+    }
+
+    /// Counts a completion of any endpoint, and returns its number.
+    #[inline(never)]
+    pub(crate) fn find(&self, handle: usize, operation: u32) -> EpId {
+        let Some(Ok(entry)) = table().map(|table| table.find(handle)) else {
+            return EpId::NONE;
+        };
+        entry.complete(operation);
+        let at = std::ptr::from_ref(entry).cast_mut();
+        self.0.store(at, Ordering::Release);
+        entry.id()
     }
 }
 
@@ -320,9 +427,44 @@ mod tests {
         srq.begin(None);
         ep.begin(Some(srq));
         srq.post(Side::Receives);
-        assert_eq!(complete(ep.handle(), Side::Receives), ep.id());
-        assert_eq!(complete(ep.handle(), Side::Requests), ep.id());
-        assert_eq!((srq.done(Side::Receives), ep.done(Side::Receives)), (1, 0));
+        let recent = Recent::default();
+        for operation in [DtoOp::Receive, DtoOp::Send, DtoOp::ReceiveWithInvalidate] {
+            assert_eq!(recent.complete(ep.handle(), operation as u32), ep.id());
+        }
+        assert_eq!((srq.done(Side::Receives), ep.done(Side::Receives)), (2, 0));
         assert_eq!((srq.done(Side::Requests), ep.done(Side::Requests)), (0, 1));
+    }
+
+    #[test]
+    fn completions_of_endpoints_in_turn_are_counted_at_each() {
+        let eps = [entry(0x5000_0000_0000), entry(0x5000_0000_0040)];
+        for ep in eps {
+            ep.begin(None);
+        }
+        let recent = Recent::default();
+        for (ep, operation) in [(0, 3), (0, 0), (1, 1), (0, 14), (1, 2), (1, 4)] {
+            assert_eq!(recent.complete(eps[ep].handle(), operation), eps[ep].id());
+        }
+        let counts = |ep: &Entry| (ep.done(Side::Requests), ep.done(Side::Receives));
+        assert_eq!((counts(eps[0]), counts(eps[1])), ((1, 2), (2, 1)));
+        assert_eq!(recent.complete(0x40, 3), EpId::NONE);
+    }
+
+    #[test]
+    fn the_receives_are_those_of_the_operation() {
+        use DtoOp as O;
+        let receives = [
+            O::Receive,
+            O::ReceiveWithInvalidate,
+            O::ReceiveRdmaImmediate,
+        ];
+        let more = [O::ReceiveMessageImmediate, O::ReceiveUd];
+        for op in receives.into_iter().chain(more) {
+            assert!(
+                !op.is_request() && side(op as usize) == Side::Receives,
+                "{op:?}"
+            );
+        }
+        assert_eq!(RECEIVES.count_ones(), 5);
     }
 }

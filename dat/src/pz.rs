@@ -11,7 +11,7 @@ use crate::sys::{Handle, call, free, query};
 /// A protection zone: endpoints access only the memory of their zone. Clones are the same zone.
 ///
 /// ```
-/// use udapl::{Access, Error, Ia, Streams};
+/// use udapl::{Access, Ia, PostError, Streams};
 ///
 /// # fn main() -> Result<(), udapl::Error> {
 /// let ia = Ia::open("softrxe-lo")?;
@@ -24,7 +24,7 @@ use crate::sys::{Handle, call, free, query};
 /// let (room, secret) = (clients.allocate(64, rights)?, own.allocate(64, rights)?);
 /// ep.post_recv(&[room.slice(0..64)], 1)?;
 /// let refused = ep.post_recv(&[secret.slice(0..64)], 2);
-/// assert!(matches!(refused, Err(Error::OtherZone { .. })));
+/// assert!(matches!(refused, Err(PostError::OtherZone { .. })));
 /// # Ok(())
 /// # }
 /// ```

@@ -5,8 +5,9 @@ use std::ops::Range;
 use dat_abi::types::DAT_HANDLE_NULL;
 use dat_abi::v2_0::types::DatRmrParam;
 
-use crate::error::{Queue, Result};
+use crate::error::Result;
 use crate::ids::Side;
+use crate::post_error::{PostCall, PostError};
 use crate::sys::{Handle, call, free, query};
 use crate::{Access, CompletionFlags, Ep, Pz, Region, Remote};
 
@@ -228,13 +229,13 @@ impl Ep {
         remote: Remote,
         cookie: u64,
         flags: CompletionFlags,
-    ) -> Result<()> {
+    ) -> Result<(), PostError> {
         if let Some(region) = window.region() {
             region.inner.mark_posted();
         }
         let (local, from) = (local.triplet(), remote.triplet());
         self.counted(Side::Requests, flags, || {
-            call!(post Queue::Requests, self.handle(), ep_post_rdma_read_to_rmr(&raw const local, cookie, &raw const from, flags.bits()))
+            call!(post PostCall::RdmaReadToRmr, self.handle(), ep_post_rdma_read_to_rmr(&raw const local, cookie, &raw const from, flags.bits()))
         })
     }
 }

@@ -2,30 +2,16 @@
 
 use dat_core::iov::LmrTriplet;
 
-use crate::Access;
-use crate::error::{Error, Result};
-use crate::memory::region::Slice;
+use crate::memory::region::{READ_ONLY, Slice};
+use crate::post_error::{PostCall, PostError};
 
 /// Most segments of a post.
 const MOST: usize = 16;
 
-/// Segments of a post in the form of the function table. They were checked, and their regions are marked as posted.
+/// Segments of a post in the form of the function table. They were checked.
 pub(crate) struct Segments {
     triplets: [LmrTriplet; MOST],
     count: usize,
-}
-
-/// Returns the segment of a post that has one, for memory of the zone with handle `zone`, and marks its region as posted. `None` if the
-/// post is another one, or is to be refused: [`Segments`] has room for more, which is cleared each time.
-#[inline]
-pub(crate) fn single(slices: &[Slice<'_>], zone: usize, most: usize) -> Option<LmrTriplet> {
-    match slices {
-        [slice] if most != 0 && slice.region.zone == zone => {
-            slice.region.mark_posted();
-            Some(slice.triplet)
-        }
-        _ => None,
-    }
 }
 
 impl Segments {
@@ -35,13 +21,13 @@ impl Segments {
         slices: &[Slice<'_>],
         zone: usize,
         most: usize,
-        call: &'static str,
-    ) -> Result<Self> {
+        call: PostCall,
+    ) -> Result<Self, PostError> {
         let check = |slice: &Slice<'_>| {
-            if slice.region.zone == zone {
+            if slice.zone == zone {
                 Ok(())
             } else {
-                Err(Error::OtherZone { call })
+                Err(PostError::OtherZone { call })
             }
         };
         Self::collect(slices, most, call, check)
@@ -53,11 +39,11 @@ impl Segments {
         slices: &[Slice<'_>],
         zone: usize,
         most: usize,
-        call: &'static str,
-        refused: impl Fn() -> Error,
-    ) -> Result<Self> {
+        call: PostCall,
+        refused: impl Fn() -> PostError,
+    ) -> Result<Self, PostError> {
         let check = |slice: &Slice<'_>| {
-            if slice.region.zone != zone {
+            if slice.zone != zone {
                 return Err(refused());
             }
             require_writable(slice, call)
@@ -69,20 +55,19 @@ impl Segments {
     fn collect(
         slices: &[Slice<'_>],
         most: usize,
-        call: &'static str,
-        check: impl Fn(&Slice<'_>) -> Result<()>,
-    ) -> Result<Self> {
+        call: PostCall,
+        check: impl Fn(&Slice<'_>) -> Result<(), PostError>,
+    ) -> Result<Self, PostError> {
         if slices.len() > most.min(MOST) {
-            return Err(Error::TooManySegments {
+            return Err(PostError::TooManySegments {
                 call,
-                given: slices.len(),
-                most: most.min(MOST),
+                given: u32::try_from(slices.len()).unwrap_or(u32::MAX),
+                most: most.min(MOST) as u8,
             });
         }
         let mut triplets = [LmrTriplet::default(); MOST];
         for (to, from) in triplets.iter_mut().zip(slices) {
             check(from)?;
-            from.region.mark_posted();
             *to = from.triplet;
         }
         Ok(Self {
@@ -108,10 +93,10 @@ impl Segments {
 }
 
 #[inline]
-pub(crate) fn require_writable(slice: &Slice<'_>, call: &'static str) -> Result<()> {
-    if slice.region.access.contains(Access::LOCAL_WRITE) {
-        Ok(())
+pub(crate) fn require_writable(slice: &Slice<'_>, call: PostCall) -> Result<(), PostError> {
+    if slice.receive_zone == READ_ONLY {
+        Err(PostError::ReadOnly { call })
     } else {
-        Err(Error::ReadOnly { call })
+        Ok(())
     }
 }

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dat_abi::types::{DAT_HANDLE_NULL, DatSrqAttr, DatSrqParam};
 
-use crate::error::{Error, Queue, Result};
+use crate::error::Result;
 use crate::ia::Ia;
 use crate::ids::{self, Entry, Side};
 use crate::limits;
 use crate::memory::region::Slice;
+use crate::post_error::{PostCall, PostError};
 use crate::pz::Pz;
 use crate::segments::Segments;
 use crate::sys::{Handle, call, count, free, query};
@@ -18,7 +19,7 @@ use crate::sys::{Handle, call, count, free, query};
 /// dropped while it is posted here stays registered until all receives of the queue are used, or the queue is dropped.
 ///
 /// ```
-/// use udapl::{Access, Error, Ia, Streams};
+/// use udapl::{Access, Ia, PostError, Streams};
 ///
 /// # fn main() -> Result<(), udapl::Error> {
 /// let ia = Ia::open("softrxe-lo")?;
@@ -33,7 +34,7 @@ use crate::sys::{Handle, call, count, free, query};
 /// let first = ia.endpoint(&pz).srq(&srq).recv_evd(&done).request_evd(&done).create()?;
 /// let second = ia.endpoint(&pz).srq(&srq).recv_evd(&done).request_evd(&done).create()?;
 /// let refused = first.post_recv(&[room.slice(0..1024)], 1);
-/// assert!(matches!(refused, Err(Error::HasSrq { .. })));
+/// assert!(matches!(refused, Err(PostError::HasSrq { .. })));
 /// # Ok(())
 /// # }
 /// ```
@@ -100,15 +101,16 @@ impl Srq {
     /// Posts a receive (dat_srq_post_recv); at most 16 slices. Its completion names the endpoint that used it.
     ///
     /// # Errors
-    /// [`Error::QueueFull`], [`Error::OtherZone`], [`Error::ReadOnly`], [`Error::TooManySegments`], [`Error::Call`].
-    pub fn post_recv(&self, slices: &[Slice<'_>], cookie: u64) -> Result<()> {
-        const NAME: &str = "dat_srq_post_recv";
+    /// [`PostError::QueueFull`], [`PostError::OtherZone`], [`PostError::ReadOnly`], [`PostError::TooManySegments`],
+    /// [`PostError::Refused`].
+    pub fn post_recv(&self, slices: &[Slice<'_>], cookie: u64) -> Result<(), PostError> {
+        const NAME: PostCall = PostCall::SharedReceive;
         let most = self.inner.segments.load(Ordering::Relaxed);
-        let other = || Error::OtherZone { call: NAME };
+        let other = || PostError::OtherZone { call: NAME };
         let mut s = Segments::receive(slices, self.inner.zone, most, NAME, other)?;
         let (count, iov) = (s.count(), s.as_mut_ptr());
         self.inner.entry.post(Side::Receives);
-        call!(post Queue::Receives, self.handle(), srq_post_recv(count, iov, cookie))
+        call!(post NAME, self.handle(), srq_post_recv(count, iov, cookie))
             .inspect_err(|_| self.inner.entry.unpost(Side::Receives))
     }
 

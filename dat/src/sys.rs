@@ -6,7 +6,8 @@ use dat_core::error::{Error as Code, Kind};
 
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Queue, Result};
+use crate::error::{Error, Result};
+use crate::post_error::{PostCall, PostError};
 use crate::serial;
 
 /// A handle that a provider returned. It is valid until its owner, one value of this crate, frees it.
@@ -36,12 +37,12 @@ pub(crate) fn done(call: &'static str, code: u32) -> Result<()> {
     }
 }
 
-/// Converts the return code of a post to `queue`.
+/// Converts the return code of a post.
 #[inline]
-pub(crate) fn posted(call: &'static str, queue: Queue, code: u32) -> Result<()> {
+pub(crate) fn posted(call: PostCall, code: u32) -> Result<(), PostError> {
     match Code::from_code(code) {
         None => Ok(()),
-        Some(code) => Err(Error::of_post(call, queue, code)),
+        Some(code) => Err(PostError::of(call, code)),
     }
 }
 
@@ -53,37 +54,28 @@ pub(crate) const fn says_empty(code: u32) -> bool {
     code & !(SUBTYPE | CLASS) == Kind::QueueEmpty as u32
 }
 
+/// The return code of a slot that a provider left empty.
+pub(crate) const ABSENT: Code = Code::of(Kind::NotImplemented);
+
 /// Returns the error for a slot that a provider left empty.
 #[cold]
 pub(crate) fn absent(call: &'static str) -> Error {
-    Error::of(call, Code::of(Kind::NotImplemented))
+    Error::of(call, ABSENT)
 }
 
-/// `call!(handle, slot(arguments...))`: calls the slot of the handle's table with the handle first. `call!(post queue, handle, ...)`
-/// does the same for a post. `call!(code handle, ...)` returns the provider's return code, which costs less than an error.
+/// `call!(handle, slot(arguments...))`: calls the slot of the handle's table with the handle first. `call!(post name, handle, ...)`
+/// does the same for a post. `call!(code handle, ...)` returns the provider's return code.
 macro_rules! call {
-    (post $queue:expr, $handle:expr, $slot:ident($($arg:expr),* $(,)?)) => {{
-        const NAME: &str = concat!("dat_", stringify!($slot));
-        let handle: $crate::sys::Handle = $handle;
-        match handle.table().$slot {
-            None => Err($crate::sys::absent(NAME)),
-            Some(slot) => {
-                let code = if $crate::serial::is_serialised(handle.table_address()) {
-                    let _turn = $crate::serial::lock();
-                    // SAFETY: as below.
-                    unsafe { slot(handle.0 $(, $arg)*) }
-                } else {
-                    // SAFETY: as below.
-                    unsafe { slot(handle.0 $(, $arg)*) }
-                };
-                $crate::sys::posted(NAME, $queue, code)
-            }
+    (post $call:expr, $handle:expr, $slot:ident($($arg:expr),* $(,)?)) => {
+        match $crate::sys::call!(code $handle, $slot($($arg),*)) {
+            Ok(code) => $crate::sys::posted($call, code),
+            Err(absent) => Err($crate::PostError::of($call, absent)),
         }
-    }};
+    };
     (code $handle:expr, $slot:ident($($arg:expr),* $(,)?)) => {{
         let handle: $crate::sys::Handle = $handle;
         match handle.table().$slot {
-            None => Err($crate::sys::absent(concat!("dat_", stringify!($slot)))),
+            None => Err($crate::sys::ABSENT),
             Some(slot) => Ok(if $crate::serial::is_serialised(handle.table_address()) {
                 let _turn = $crate::serial::lock();
                 // SAFETY: as below.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use common::{PATIENCE, connect, pair, side};
 use udapl::{
-    Access, AsyncEvent, Close, CompletionFlags, DtoStatus, Error, Event, Ia, Queue, Streams,
+    Access, AsyncEvent, Close, CompletionFlags, DtoStatus, Error, Event, Ia, PostError, Queue,
+    Streams,
 };
 
 #[test]
@@ -183,27 +184,22 @@ fn a_receive_that_cannot_work_is_refused() {
         let error =
             s.ep.post_recv(&[wrong.slice(0..8)], 1)
                 .expect_err("refused");
-        assert!(matches!(error, Error::OtherZone { .. }), "{error}");
+        assert!(matches!(error, PostError::OtherZone { .. }), "{error}");
         let error =
             s.ep.post_send(&[wrong.slice(0..8)], 1)
                 .expect_err("refused");
-        assert!(matches!(error, Error::OtherZone { .. }), "{error}");
+        assert!(matches!(error, PostError::OtherZone { .. }), "{error}");
     }
     let error =
         s.ep.post_recv(&[constant.slice(0..8)], 1)
             .expect_err("refused");
-    assert!(matches!(error, Error::ReadOnly { .. }), "{error}");
+    assert!(matches!(error, PostError::ReadOnly { .. }), "{error}");
     let deaf = s.ia.endpoint(&s.pz).request_evd(&s.done).create();
     let error = deaf.expect("an EP").post_recv(&[good.slice(0..8)], 1);
     let error = error.expect_err("refused");
+    assert!(matches!(error, PostError::NoEvd { .. }), "{error}");
     assert!(
-        matches!(
-            error,
-            Error::NoEvd {
-                queue: Queue::Receives,
-                ..
-            }
-        ),
+        error.to_string().contains("no dispatcher for receives"),
         "{error}"
     );
     s.ep.post_recv(&[good.slice(0..8)], 1).expect("a good one");
@@ -218,7 +214,7 @@ fn errors_are_matched_by_what_happened() {
     assert!(
         matches!(
             error,
-            Error::TooManySegments {
+            PostError::TooManySegments {
                 given: 3,
                 most: 2,
                 ..
@@ -228,16 +224,10 @@ fn errors_are_matched_by_what_happened() {
     );
     let full = (0..100).find_map(|cookie| a.ep.post_recv(&[part], cookie).err());
     let full = full.expect("a full queue");
-    assert!(
-        matches!(
-            full,
-            Error::QueueFull {
-                queue: Queue::Receives,
-                ..
-            }
-        ),
-        "{full}"
-    );
+    assert!(matches!(full, PostError::QueueFull { .. }), "{full}");
+    let queue = Queue::Receives;
+    let full = Error::from(full);
+    assert!(matches!(full, Error::QueueFull { queue: which, .. } if which == queue));
     assert!(full.to_string().contains("receives is full"), "{full}");
 
     a.done.set_waitable(false).expect("unwaitable");
@@ -255,7 +245,7 @@ fn errors_are_matched_by_what_happened() {
     ));
     let early = side().ep;
     let early = early.post_send(&[], 1).expect_err("not connected");
-    assert!(matches!(early, Error::NotConnected { .. }), "{early}");
+    assert!(matches!(early, PostError::NotConnected { .. }), "{early}");
     assert!(!early.is_connection_gone(), "{early}");
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::{PATIENCE, Side, connect, pair, side};
 use udapl::{
     Access, Changes, Close, CompletionFlags, DATAGRAM_HEADER, DatagramEvent, DtoOp, Error, Event,
-    Memory, Object, ObjectKind, Peer, Proxy, Remote, Streams,
+    Memory, Object, ObjectKind, Peer, PostError, Proxy, Remote, Streams,
 };
 
 const NONE: CompletionFlags = CompletionFlags::empty();
@@ -146,7 +146,7 @@ fn endpoints_share_a_receive_queue() {
     }
     let constant = server.pz.allocate(8, Access::LOCAL_READ).expect("memory");
     let refused = srq.post_recv(&[constant.slice(0..8)], 9);
-    assert!(matches!(refused, Err(Error::ReadOnly { .. })));
+    assert!(matches!(refused, Err(PostError::ReadOnly { .. })));
     let clients: Vec<(Side, udapl::Ep)> = (0..2)
         .map(|_| {
             let client = side();
@@ -155,7 +155,7 @@ fn endpoints_share_a_receive_queue() {
             let ep = builder.connect_evd(&server.connections).create();
             let ep = ep.expect("an EP");
             let refused = ep.post_recv(&[room.slice(0..8)], 1);
-            assert!(matches!(refused, Err(Error::HasSrq { .. })));
+            assert!(matches!(refused, Err(PostError::HasSrq { .. })));
             let at = Side {
                 ep: ep.clone(),
                 done: server.done.clone(),
@@ -348,7 +348,7 @@ fn endpoints_are_queried_and_changed() {
     moved.modify(&changes).expect("changed");
     assert!(matches!(
         moved.post_recv(&[part], 1),
-        Err(Error::OtherZone { .. })
+        Err(PostError::OtherZone { .. })
     ));
 
     s.ep.set_context(99).expect("set");

@@ -100,7 +100,7 @@ fn an_endpoint_of_a_million_dtos_takes_the_memory_of_those_it_has() {
             a.ep.post_recv(&into, n.into()).expect("posted");
         }
         let error = a.ep.post_recv(&into, 0).expect_err("one too many");
-        assert_eq!(kind(&error), Some(Kind::InsufficientResources));
+        assert_eq!(kind(&error.into()), Some(Kind::InsufficientResources));
         let builder =
             a.ia.endpoint(&a.pz)
                 .recv_evd(&a.completions)

@@ -205,7 +205,7 @@ impl<'a> Bandwidth<'a> {
 
     /// Posts operation `number` of a connection, counted from 0, on buffer `index`.
     #[inline]
-    fn post_on(&self, at: usize, index: usize, number: u64) -> Result<(), dat::Error> {
+    fn post_on(&self, at: usize, index: usize, number: u64) -> Result<(), dat::PostError> {
         let (link, size) = (&self.session.links[at], self.step.size);
         let cookie = at as u64;
         let range = buffer(HEAD, size, index);

@@ -213,7 +213,7 @@ impl<'a> Latency<'a> {
     }
 
     #[inline]
-    fn post(&self, at: usize, number: u64) -> Result<(), dat::Error> {
+    fn post(&self, at: usize, number: u64) -> Result<(), dat::PostError> {
         let (link, size) = (&self.session.links[at], self.step.size);
         let cookie = cookie(at, REQUEST);
         let out = link.local.slice(OUT..OUT + size);
@@ -356,7 +356,7 @@ fn post_receive(
     slot: usize,
     way: Way,
     size: usize,
-) -> Result<(), dat::Error> {
+) -> Result<(), dat::PostError> {
     let range = if way == Way::Immediate {
         SCRATCH..SCRATCH + SCRATCH_BYTES
     } else {

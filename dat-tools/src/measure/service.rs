@@ -142,7 +142,7 @@ impl Service {
         }
     }
 
-    fn post_receive(&self, slot: usize) -> Result<(), dat::Error> {
+    fn post_receive(&self, slot: usize) -> Result<(), dat::PostError> {
         let range = match self.request.task {
             Task::Echo | Task::Sink => buffer(HEAD, self.scratch.len(), slot % self.count),
             _ => SCRATCH..SCRATCH + SCRATCH_BYTES,
@@ -212,7 +212,7 @@ impl Service {
         }
     }
 
-    fn completed(&mut self, cookie: u64) -> Result<(), dat::Error> {
+    fn completed(&mut self, cookie: u64) -> Result<(), dat::PostError> {
         let size = self.scratch.len();
         match self.request.task {
             Task::Echo if cookie >= REQUEST => self.post_receive((cookie - REQUEST) as usize),
@@ -302,9 +302,9 @@ impl Service {
     }
 
     /// A post failed: the connection has ended, or something is wrong.
-    fn refused(&self, error: dat::Error) -> Result<(), String> {
+    fn refused(&self, error: dat::PostError) -> Result<(), String> {
         match error {
-            dat::Error::NotConnected { .. } => self.ended(dat::DtoOp::Send, DtoStatus::Flushed),
+            dat::PostError::NotConnected { .. } => self.ended(dat::DtoOp::Send, DtoStatus::Flushed),
             error => Err(error.to_string()),
         }
     }

@@ -87,6 +87,12 @@ pub(crate) enum Fault {
     Interrupted,
 }
 
+impl From<dat::PostError> for Fault {
+    fn from(error: dat::PostError) -> Self {
+        Self::Call(error.into())
+    }
+}
+
 /// Where `dat serve` runs.
 #[derive(Debug)]
 pub(crate) struct Target {
@@ -169,7 +175,7 @@ impl<'a> Session<'a> {
         interrupt: &Interrupt,
         request: Request,
         shape: Shape,
-        post: impl Fn(usize, &Link) -> Result<(), dat::Error>,
+        post: impl Fn(usize, &Link) -> Result<(), dat::PostError>,
     ) -> Result<Self, Fault> {
         let ia = &target.ia;
         let events = shape.connections * (shape.requests + shape.receives);
@@ -343,8 +349,8 @@ impl<'a> Session<'a> {
 
     /// Turns the error of a post on a connection that has just ended into the reason for that.
     #[cold]
-    pub(crate) fn refused(&self, error: dat::Error) -> Fault {
-        if !matches!(error, dat::Error::NotConnected { .. }) {
+    pub(crate) fn refused(&self, error: dat::PostError) -> Fault {
+        if !matches!(error, dat::PostError::NotConnected { .. }) {
             return error.into();
         }
         match self.connections.wait(END) {

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use udapl::{
-    Access, Close, CompletionFlags, ConnRequest, ConnectionEvent, Ep, Error, Evd, Event, Ia, Pz,
-    Region, Remote, Streams,
+    Access, Close, CompletionFlags, ConnRequest, ConnectionEvent, Ep, Error, Evd, Event, Ia,
+    PostError, Pz, Region, Remote, Streams,
 };
 
 /// Time to wait for one step of a protocol. The kernel retransmits a lost packet after two seconds at the earliest.
@@ -56,7 +56,7 @@ impl Link {
         Ok(link)
     }
 
-    fn post(&self, slot: usize) -> Result<(), Error> {
+    fn post(&self, slot: usize) -> Result<(), PostError> {
         let at = slot * self.room;
         self.ep
             .post_recv(&[self.region.slice(at..at + self.room)], slot as u64)

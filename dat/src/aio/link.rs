@@ -101,7 +101,7 @@ impl Inner {
         let refused = posted.is_err().then(|| state.remove_receive(cookie));
         drop(state);
         drop(refused);
-        posted
+        Ok(posted?)
     }
 
     /// Returns the end of the connection, if it ended.

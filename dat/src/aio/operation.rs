@@ -60,15 +60,17 @@ impl<B: Send + 'static> fmt::Debug for Operation<B> {
 impl<B: Send + 'static> Unpin for Operation<B> {}
 
 impl<B: Send + 'static> Operation<B> {
-    pub(super) fn new(
+    pub(super) fn new<E: Into<Error>>(
         link: &Arc<Inner>,
         buffer: B,
-        post: impl FnOnce(&Ep, &mut B, u64) -> Result<()> + Send + 'static,
+        post: impl FnOnce(&Ep, &mut B, u64) -> Result<(), E> + Send + 'static,
     ) -> Self {
         Self {
             link: Arc::clone(link),
             buffer: Some(buffer),
-            post: Some(Box::new(post)),
+            post: Some(Box::new(|ep, buffer, cookie| {
+                post(ep, buffer, cookie).map_err(Into::into)
+            })),
             cookie: None,
             refused: None,
         }

@@ -94,7 +94,7 @@ impl Queue {
         let refused = posted.is_err().then(|| state.remove_receive(cookie));
         drop(state);
         drop(refused);
-        posted
+        Ok(posted?)
     }
 
     /// Posts the buffers of receives that failed again, and takes what arrived next.

@@ -76,7 +76,7 @@ impl Connection {
             let (region, range) = (part.region(), part.range());
             let remote = window.rmr.bind(region, range, access, ep, cookie)?;
             window.remote = Some(remote);
-            Ok(())
+            Ok::<(), crate::Error>(())
         });
         let (mut window, done) = bind.await;
         let remote = match (done, window.remote) {

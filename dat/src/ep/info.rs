@@ -319,22 +319,16 @@ impl Ep {
             }
         }
         if let Some(pz) = changes.pz {
-            let entry = self.inner.entry;
-            parts.pz.ia().limbo().change_zone(entry, pz.handle().0);
+            parts.pz.ia().limbo().change_zone(self.entry, pz.handle().0);
             parts.pz = pz.clone();
         }
-        let zone = parts.pz.handle().0;
-        self.inner.zone.store(zone, Ordering::Relaxed);
-        let receive_zone = parts.receive_zone();
-        self.inner
-            .receive_zone
-            .store(receive_zone, Ordering::Relaxed);
         let segments = [changes.max_request_segments, changes.max_recv_segments];
         for (at, new) in segments.into_iter().enumerate() {
             if let Some(new) = new {
                 self.inner.segments[at].store(new as usize, Ordering::Relaxed);
             }
         }
+        self.set_zones(&parts);
         Ok(())
     }
 

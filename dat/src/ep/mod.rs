@@ -14,13 +14,15 @@ pub use dat_core::ep::EpState;
 use dat_core::error::{Error as Code, Kind};
 pub use info::{Changes, EpInfo, EpLimits, ReceiveUse};
 
+use crate::Close;
 use crate::error::{Error, Result};
 use crate::evd::Evd;
-use crate::ids::{Entry, EpId};
+use crate::hot::Hot;
+use crate::ids::{Entry, EpId, Side};
+use crate::post_error::{PostCall, PostError};
 use crate::pz::Pz;
 use crate::srq::Srq;
 use crate::sys::{Handle, call, free};
-use crate::{Close, Queue};
 
 /// An endpoint: one end of a connection. Clones are the same endpoint; dropping the last one disconnects and frees it.
 ///
@@ -46,6 +48,10 @@ use crate::{Close, Queue};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Ep {
+    // What a post needs is here, and not behind another pointer.
+    handle: Handle,
+    entry: &'static Entry,
+    hot: &'static Hot,
     inner: Arc<Inner>,
 }
 
@@ -113,21 +119,46 @@ impl Ep {
         entry.begin(parts.srq.as_ref().map(Srq::entry));
         let zone = parts.pz.handle().0;
         parts.pz.ia().limbo().add(entry, zone, false);
-        Self {
+        let ep = Self {
+            handle,
+            entry,
+            hot: Hot::of(handle),
             inner: Arc::new(Inner {
                 handle,
                 entry,
                 zone: AtomicUsize::new(zone),
-                receive_zone: AtomicUsize::new(parts.receive_zone()),
+                receive_zone: AtomicUsize::new(0),
                 segments: segments.map(|count| AtomicUsize::new(count as usize)),
                 parts: Mutex::new(parts),
             }),
-        }
+        };
+        ep.set_zones(&ep.parts());
+        ep
+    }
+
+    /// Says in which zones the segments of quick posts must be: those with one segment.
+    fn set_zones(&self, parts: &Parts) {
+        let one = |side: Side, zone| match self.most_segments(side) {
+            0 => 0,
+            _ => zone,
+        };
+        let zone = parts.pz.handle().0;
+        self.inner.zone.store(zone, Ordering::Relaxed);
+        let receives = parts.receive_zone();
+        self.inner.receive_zone.store(receives, Ordering::Relaxed);
+        let receives = one(Side::Receives, receives);
+        self.entry.set_zones(one(Side::Requests, zone), receives);
+    }
+
+    /// Returns the maximum number of segments of a post.
+    #[inline]
+    fn most_segments(&self, side: Side) -> usize {
+        self.inner.segments[side as usize].load(Ordering::Relaxed)
     }
 
     #[inline]
     pub(crate) fn handle(&self) -> Handle {
-        self.inner.handle
+        self.handle
     }
 
     fn parts(&self) -> Parts {
@@ -214,15 +245,12 @@ impl Ep {
 
     /// Returns why a receive cannot be posted.
     #[cold]
-    fn receive_refused(&self, call: &'static str) -> Error {
+    fn receive_refused(&self, call: PostCall) -> PostError {
         let parts = self.parts();
         match (&parts.srq, &parts.evds[0]) {
-            (Some(_), _) => Error::HasSrq { call },
-            (None, None) => Error::NoEvd {
-                call,
-                queue: Queue::Receives,
-            },
-            _ => Error::OtherZone { call },
+            (Some(_), _) => PostError::HasSrq { call },
+            (None, None) => PostError::NoEvd { call },
+            _ => PostError::OtherZone { call },
         }
     }
 

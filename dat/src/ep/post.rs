@@ -2,34 +2,39 @@
 
 use std::sync::atomic::Ordering;
 
+use dat_abi::ret::DAT_SUCCESS;
 use dat_abi::v2_0::types::ib_op;
-use dat_core::iov::LmrTriplet;
+use dat_core::error::{Error as Code, Kind};
 
 use super::Ep;
-use crate::error::{Queue, Result};
-use crate::extension::{full, operate};
+use crate::CompletionFlags;
+use crate::error::Queue;
+use crate::extension::operate_post;
+use crate::hot::quick;
 use crate::ids::Side;
 use crate::memory::region::Slice;
 use crate::memory::remote::Remote;
-use crate::segments::{Segments, require_writable, single};
+use crate::post_error::{PostCall, PostError};
+use crate::segments::{Segments, require_writable};
 use crate::sys::call;
-use crate::{Access, CompletionFlags};
 
-/// Immediate data and atomics ride on the IB extension; names of its operations.
-const WRITE_IMMEDIATE: &str = "dat_ib_post_rdma_write_immed";
-const FETCH_ADD: &str = "dat_ib_post_fetch_and_add";
-const COMPARE_SWAP: &str = "dat_ib_post_cmp_and_swap";
+/// Instead of a return code: the post is none of those with one segment that need no other check. No call returns this number.
+const SEVERAL: u32 = u32::MAX;
 
 impl Ep {
     /// Returns the segments of a request.
     #[inline]
-    pub(crate) fn segments(&self, slices: &[Slice<'_>], call: &'static str) -> Result<Segments> {
-        let most = self.inner.segments[Side::Requests as usize].load(Ordering::Relaxed);
+    pub(crate) fn segments(
+        &self,
+        slices: &[Slice<'_>],
+        call: PostCall,
+    ) -> Result<Segments, PostError> {
+        let most = self.most_segments(Side::Requests);
         Segments::request(slices, self.zone(), most, call)
     }
 
     /// Returns the segments of a request that writes to them.
-    fn writable(&self, slices: &[Slice<'_>], call: &'static str) -> Result<Segments> {
+    fn writable(&self, slices: &[Slice<'_>], call: PostCall) -> Result<Segments, PostError> {
         for slice in slices {
             require_writable(slice, call)?;
         }
@@ -42,9 +47,9 @@ impl Ep {
         &self,
         side: Side,
         flags: CompletionFlags,
-        post: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        let entry = self.inner.entry;
+        post: impl FnOnce() -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        let entry = self.entry;
         if flags.contains(CompletionFlags::SUPPRESS) {
             entry.inexact();
         }
@@ -59,11 +64,26 @@ impl Ep {
         }
     }
 
-    /// Returns the segment of a request that has one.
+    /// Counts a quick post, before it is made.
     #[inline]
-    fn single(&self, slices: &[Slice<'_>]) -> Option<LmrTriplet> {
-        let most = self.inner.segments[Side::Requests as usize].load(Ordering::Relaxed);
-        single(slices, self.zone(), most)
+    fn count(&self, side: Side, flags: CompletionFlags) {
+        if flags.contains(CompletionFlags::SUPPRESS) {
+            self.entry.inexact();
+        }
+        self.entry.post(side);
+    }
+
+    /// Takes the count of a quick post back, which was refused.
+    #[cold]
+    #[inline(never)]
+    fn refused(&self, call: PostCall, code: u32) -> PostError {
+        self.entry.unpost(match call.queue() {
+            Queue::Receives => Side::Receives,
+            _ => Side::Requests,
+        });
+        // The caller has seen that it is no success.
+        let code = Code::from_code(code).unwrap_or(Code::of(Kind::InternalError));
+        PostError::of(call, code)
     }
 
     /// Posts a message (dat_ep_post_send); at most 16 slices.
@@ -90,9 +110,9 @@ impl Ep {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotConnected`](crate::Error::NotConnected), [`Error::QueueFull`](crate::Error::QueueFull), [`Error::TooManySegments`](crate::Error::TooManySegments), [`Error::OtherZone`](crate::Error::OtherZone), [`Error::Call`](crate::Error::Call).
+    /// [`PostError::NotConnected`](crate::PostError::NotConnected), [`PostError::QueueFull`](crate::PostError::QueueFull), [`PostError::TooManySegments`](crate::PostError::TooManySegments), [`PostError::OtherZone`](crate::PostError::OtherZone), [`PostError::Call`](crate::PostError::Call).
     #[inline]
-    pub fn post_send(&self, slices: &[Slice<'_>], cookie: u64) -> Result<()> {
+    pub fn post_send(&self, slices: &[Slice<'_>], cookie: u64) -> Result<(), PostError> {
         self.post_send_with(slices, cookie, CompletionFlags::empty())
     }
 
@@ -133,11 +153,24 @@ impl Ep {
         slices: &[Slice<'_>],
         cookie: u64,
         flags: CompletionFlags,
-    ) -> Result<()> {
-        if let Some(mut one) = self.single(slices) {
-            return self.counted(Side::Requests, flags, || {
-                call!(post Queue::Requests, self.handle(), ep_post_send(1, &raw mut one, cookie, flags.bits()))
-            });
+    ) -> Result<(), PostError> {
+        let mut code = SEVERAL;
+        if let [slice] = slices
+            && slice.zone == self.entry.request_zone()
+        {
+            let mut one = slice.triplet;
+            self.count(Side::Requests, flags);
+            code = quick!(
+                self.hot,
+                self.handle(),
+                ep_post_send(1, &raw mut one, cookie, flags.bits())
+            );
+        }
+        if code == DAT_SUCCESS {
+            return Ok(());
+        }
+        if code != SEVERAL {
+            return Err(self.refused(PostCall::Send, code));
         }
         self.send_several(slices, cookie, flags)
     }
@@ -148,11 +181,11 @@ impl Ep {
         slices: &[Slice<'_>],
         cookie: u64,
         flags: CompletionFlags,
-    ) -> Result<()> {
-        let mut s = self.segments(slices, "dat_ep_post_send")?;
+    ) -> Result<(), PostError> {
+        let mut s = self.segments(slices, PostCall::Send)?;
         let (count, iov) = (s.count(), s.as_mut_ptr());
         self.counted(Side::Requests, flags, || {
-            call!(post Queue::Requests, self.handle(), ep_post_send(count, iov, cookie, flags.bits()))
+            call!(post PostCall::Send, self.handle(), ep_post_send(count, iov, cookie, flags.bits()))
         })
     }
 
@@ -190,11 +223,11 @@ impl Ep {
         slices: &[Slice<'_>],
         window: Remote,
         cookie: u64,
-    ) -> Result<()> {
-        let mut s = self.segments(slices, "dat_ep_post_send_with_invalidate")?;
+    ) -> Result<(), PostError> {
+        let mut s = self.segments(slices, PostCall::SendWithInvalidate)?;
         let (count, iov, key) = (s.count(), s.as_mut_ptr(), window.key);
         self.counted(Side::Requests, CompletionFlags::empty(), || {
-            call!(post Queue::Requests, self.handle(), ep_post_send_with_invalidate(count, iov, cookie, 0, 1, key))
+            call!(post PostCall::SendWithInvalidate, self.handle(), ep_post_send_with_invalidate(count, iov, cookie, 0, 1, key))
         })
     }
 
@@ -225,10 +258,10 @@ impl Ep {
     /// ```
     ///
     /// # Errors
-    /// [`Error::QueueFull`](crate::Error::QueueFull), [`Error::NoEvd`](crate::Error::NoEvd), [`Error::HasSrq`](crate::Error::HasSrq), [`Error::OtherZone`](crate::Error::OtherZone), [`Error::ReadOnly`](crate::Error::ReadOnly),
-    /// [`Error::TooManySegments`](crate::Error::TooManySegments), [`Error::Call`](crate::Error::Call).
+    /// [`PostError::QueueFull`](crate::PostError::QueueFull), [`PostError::NoEvd`](crate::PostError::NoEvd), [`PostError::HasSrq`](crate::PostError::HasSrq), [`PostError::OtherZone`](crate::PostError::OtherZone), [`PostError::ReadOnly`](crate::PostError::ReadOnly),
+    /// [`PostError::TooManySegments`](crate::PostError::TooManySegments), [`PostError::Call`](crate::PostError::Call).
     #[inline]
-    pub fn post_recv(&self, slices: &[Slice<'_>], cookie: u64) -> Result<()> {
+    pub fn post_recv(&self, slices: &[Slice<'_>], cookie: u64) -> Result<(), PostError> {
         self.post_recv_with(slices, cookie, CompletionFlags::empty())
     }
 
@@ -242,17 +275,24 @@ impl Ep {
         slices: &[Slice<'_>],
         cookie: u64,
         flags: CompletionFlags,
-    ) -> Result<()> {
-        let zone = self.inner.receive_zone.load(Ordering::Relaxed);
-        let most = self.inner.segments[Side::Receives as usize].load(Ordering::Relaxed);
+    ) -> Result<(), PostError> {
+        let mut code = SEVERAL;
         if let [slice] = slices
-            && zone != 0
-            && slice.region.access.contains(Access::LOCAL_WRITE)
-            && let Some(mut one) = single(slices, zone, most)
+            && slice.receive_zone == self.entry.receive_zone()
         {
-            return self.counted(Side::Receives, flags, || {
-                call!(post Queue::Receives, self.handle(), ep_post_recv(1, &raw mut one, cookie, flags.bits()))
-            });
+            let mut one = slice.triplet;
+            self.count(Side::Receives, flags);
+            code = quick!(
+                self.hot,
+                self.handle(),
+                ep_post_recv(1, &raw mut one, cookie, flags.bits())
+            );
+        }
+        if code == DAT_SUCCESS {
+            return Ok(());
+        }
+        if code != SEVERAL {
+            return Err(self.refused(PostCall::Receive, code));
         }
         self.receive_several(slices, cookie, flags)
     }
@@ -263,17 +303,17 @@ impl Ep {
         slices: &[Slice<'_>],
         cookie: u64,
         flags: CompletionFlags,
-    ) -> Result<()> {
-        const NAME: &str = "dat_ep_post_recv";
+    ) -> Result<(), PostError> {
+        const NAME: PostCall = PostCall::Receive;
         let zone = self.inner.receive_zone.load(Ordering::Relaxed);
         if zone == 0 {
             return Err(self.receive_refused(NAME));
         }
-        let most = self.inner.segments[Side::Receives as usize].load(Ordering::Relaxed);
+        let most = self.most_segments(Side::Receives);
         let mut s = Segments::receive(slices, zone, most, NAME, || self.receive_refused(NAME))?;
         let (count, iov) = (s.count(), s.as_mut_ptr());
         self.counted(Side::Receives, flags, || {
-            call!(post Queue::Receives, self.handle(), ep_post_recv(count, iov, cookie, flags.bits()))
+            call!(post PostCall::Receive, self.handle(), ep_post_recv(count, iov, cookie, flags.bits()))
         })
     }
 
@@ -308,12 +348,24 @@ impl Ep {
         remote: Remote,
         cookie: u64,
         flags: CompletionFlags,
-    ) -> Result<()> {
-        let to = remote.triplet();
-        if let Some(mut one) = self.single(slices) {
-            return self.counted(Side::Requests, flags, || {
-                call!(post Queue::Requests, self.handle(), ep_post_rdma_write(1, &raw mut one, cookie, &raw const to, flags.bits()))
-            });
+    ) -> Result<(), PostError> {
+        let mut code = SEVERAL;
+        if let [slice] = slices
+            && slice.zone == self.entry.request_zone()
+        {
+            let mut one = slice.triplet;
+            self.count(Side::Requests, flags);
+            code = quick!(
+                self.hot,
+                self.handle(),
+                ep_post_rdma_write(1, &raw mut one, cookie, remote.as_triplet(), flags.bits())
+            );
+        }
+        if code == DAT_SUCCESS {
+            return Ok(());
+        }
+        if code != SEVERAL {
+            return Err(self.refused(PostCall::RdmaWrite, code));
         }
         self.write_several(slices, remote, cookie, flags)
     }
@@ -325,12 +377,12 @@ impl Ep {
         remote: Remote,
         cookie: u64,
         flags: CompletionFlags,
-    ) -> Result<()> {
-        let mut s = self.segments(slices, "dat_ep_post_rdma_write")?;
+    ) -> Result<(), PostError> {
+        let mut s = self.segments(slices, PostCall::RdmaWrite)?;
         let to = remote.triplet();
         let (count, iov) = (s.count(), s.as_mut_ptr());
         self.counted(Side::Requests, flags, || {
-            call!(post Queue::Requests, self.handle(), ep_post_rdma_write(count, iov, cookie, &raw const to, flags.bits()))
+            call!(post PostCall::RdmaWrite, self.handle(), ep_post_rdma_write(count, iov, cookie, &raw const to, flags.bits()))
         })
     }
 
@@ -362,19 +414,19 @@ impl Ep {
     /// ```
     ///
     /// # Errors
-    /// As [`Ep::post_send`]; [`Error::ReadOnly`](crate::Error::ReadOnly).
+    /// As [`Ep::post_send`]; [`PostError::ReadOnly`](crate::PostError::ReadOnly).
     pub fn post_rdma_read(
         &self,
         slices: &[Slice<'_>],
         remote: Remote,
         cookie: u64,
         flags: CompletionFlags,
-    ) -> Result<()> {
-        let mut s = self.writable(slices, "dat_ep_post_rdma_read")?;
+    ) -> Result<(), PostError> {
+        let mut s = self.writable(slices, PostCall::RdmaRead)?;
         let from = remote.triplet();
         let (count, iov) = (s.count(), s.as_mut_ptr());
         self.counted(Side::Requests, flags, || {
-            call!(post Queue::Requests, self.handle(), ep_post_rdma_read(count, iov, cookie, &raw const from, flags.bits()))
+            call!(post PostCall::RdmaRead, self.handle(), ep_post_rdma_read(count, iov, cookie, &raw const from, flags.bits()))
         })
     }
 
@@ -401,7 +453,7 @@ impl Ep {
     /// ```
     ///
     /// # Errors
-    /// As [`Ep::post_send`]; [`Error::Unsupported`](crate::Error::Unsupported) without the IB extension.
+    /// As [`Ep::post_send`]; [`PostError::Unsupported`](crate::PostError::Unsupported) without the IB extension.
     pub fn post_rdma_write_immediate(
         &self,
         slices: &[Slice<'_>],
@@ -409,8 +461,8 @@ impl Ep {
         immediate: u32,
         cookie: u64,
         flags: CompletionFlags,
-    ) -> Result<()> {
-        let s = self.segments(slices, WRITE_IMMEDIATE)?;
+    ) -> Result<(), PostError> {
+        let s = self.segments(slices, PostCall::RdmaWriteImmediate)?;
         let to = remote.triplet();
         let arguments = [
             s.count() as u64,
@@ -420,7 +472,12 @@ impl Ep {
             immediate.into(),
             flags.bits().into(),
         ];
-        self.extended(ib_op::RDMA_WRITE_IMMED, WRITE_IMMEDIATE, flags, &arguments)
+        self.extended(
+            ib_op::RDMA_WRITE_IMMED,
+            PostCall::RdmaWriteImmediate,
+            flags,
+            &arguments,
+        )
     }
 
     /// Adds `add` to the peer's aligned word `remote`; `old` gets the value before (dat_ib_post_fetch_and_add). `old` is 8 bytes.
@@ -445,7 +502,7 @@ impl Ep {
     /// ```
     ///
     /// # Errors
-    /// As [`Ep::post_rdma_write_immediate`]; [`Error::ReadOnly`](crate::Error::ReadOnly).
+    /// As [`Ep::post_rdma_write_immediate`]; [`PostError::ReadOnly`](crate::PostError::ReadOnly).
     pub fn post_fetch_add(
         &self,
         old: Slice<'_>,
@@ -453,8 +510,8 @@ impl Ep {
         add: u64,
         cookie: u64,
         flags: CompletionFlags,
-    ) -> Result<()> {
-        let local = self.writable(&[old], FETCH_ADD)?;
+    ) -> Result<(), PostError> {
+        let local = self.writable(&[old], PostCall::FetchAdd)?;
         let to = remote.triplet();
         let arguments = [
             add,
@@ -463,7 +520,7 @@ impl Ep {
             &raw const to as u64,
             flags.bits().into(),
         ];
-        self.extended(ib_op::FETCH_AND_ADD, FETCH_ADD, flags, &arguments)
+        self.extended(ib_op::FETCH_AND_ADD, PostCall::FetchAdd, flags, &arguments)
     }
 
     /// Replaces the peer's aligned word `remote` by `new` if it is `expected`; `old` gets the value before
@@ -500,8 +557,8 @@ impl Ep {
         (expected, new): (u64, u64),
         cookie: u64,
         flags: CompletionFlags,
-    ) -> Result<()> {
-        let local = self.writable(&[old], COMPARE_SWAP)?;
+    ) -> Result<(), PostError> {
+        let local = self.writable(&[old], PostCall::CompareSwap)?;
         let to = remote.triplet();
         let arguments = [
             expected,
@@ -511,20 +568,24 @@ impl Ep {
             &raw const to as u64,
             flags.bits().into(),
         ];
-        self.extended(ib_op::CMP_AND_SWAP, COMPARE_SWAP, flags, &arguments)
+        self.extended(
+            ib_op::CMP_AND_SWAP,
+            PostCall::CompareSwap,
+            flags,
+            &arguments,
+        )
     }
 
     fn extended(
         &self,
         op: i32,
-        name: &'static str,
+        call: PostCall,
         flags: CompletionFlags,
         arguments: &[u64],
-    ) -> Result<()> {
+    ) -> Result<(), PostError> {
         self.counted(Side::Requests, flags, || {
             // SAFETY: the callers pass the arguments of the operation; their pointers are valid during the call.
-            unsafe { operate(self.handle(), op, name, arguments) }
+            unsafe { operate_post(self.handle(), op, call, arguments) }
         })
-        .map_err(|error| full(error, name))
     }
 }

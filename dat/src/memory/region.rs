@@ -1,5 +1,6 @@
 //! Registered memory.
 
+use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,10 +51,11 @@ pub(crate) struct Inner {
     /// Taken when the region is dropped.
     lmr: Option<Arc<Lmr>>,
     pub(crate) triplet_context: u32,
-    /// Rights, and handle of the protection zone, for the checks of posts.
-    pub(crate) access: Access,
-    pub(crate) zone: usize,
-    /// A post may refer to the region.
+    /// Handle of the protection zone, for the checks of posts.
+    zone: usize,
+    /// The same, or [`READ_ONLY`].
+    receive_zone: usize,
+    /// A segment of the region was made, to which a post may refer.
     posted: AtomicBool,
 }
 
@@ -124,8 +126,12 @@ impl Region {
         Self {
             inner: Arc::new(Inner {
                 triplet_context: lmr.lmr_context,
-                access: lmr.access,
                 zone: lmr.zone(),
+                receive_zone: if lmr.access.contains(Access::LOCAL_WRITE) {
+                    lmr.zone()
+                } else {
+                    READ_ONLY
+                },
                 lmr: Some(Arc::new(lmr)),
                 posted: AtomicBool::new(false),
             }),
@@ -265,14 +271,23 @@ impl Region {
     #[must_use]
     #[inline]
     pub fn slice(&self, range: Range<usize>) -> Slice<'_> {
-        let at = self.at(range.start, range.len());
+        let inner = &*self.inner;
+        inner.mark_posted();
         Slice {
-            triplet: LmrTriplet {
-                virtual_address: at as u64,
-                segment_length: u32::try_from(range.len()).expect("a segment is less than 4 GiB"),
-                lmr_context: self.inner.triplet_context,
-            },
-            region: &self.inner,
+            triplet: self.triplet(range),
+            zone: inner.zone,
+            receive_zone: inner.receive_zone,
+            region: PhantomData,
+        }
+    }
+
+    #[inline]
+    fn triplet(&self, range: Range<usize>) -> LmrTriplet {
+        let at = self.at(range.start, range.len());
+        LmrTriplet {
+            virtual_address: at as u64,
+            segment_length: u32::try_from(range.len()).expect("a segment is less than 4 GiB"),
+            lmr_context: self.inner.triplet_context,
         }
     }
 
@@ -283,7 +298,7 @@ impl Region {
     #[must_use]
     pub fn remote(&self, range: Range<usize>) -> Remote {
         let offset = range.start as u64;
-        let triplet = self.slice(range).triplet;
+        let triplet = self.triplet(range);
         Remote {
             address: self.inner.remote_base + offset,
             length: triplet.segment_length,
@@ -474,5 +489,12 @@ impl Ia {
 #[derive(Clone, Copy, Debug)]
 pub struct Slice<'a> {
     pub(crate) triplet: LmrTriplet,
-    pub(crate) region: &'a Inner,
+    /// Handle of the region's protection zone.
+    pub(crate) zone: usize,
+    /// The same if a receive may write to the region, else [`READ_ONLY`].
+    pub(crate) receive_zone: usize,
+    region: PhantomData<&'a Region>,
 }
+
+/// The number of no zone, which no endpoint has.
+pub(crate) const READ_ONLY: usize = usize::MAX;

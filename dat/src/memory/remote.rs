@@ -33,6 +33,7 @@ use dat_core::iov::RmrTriplet;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[repr(C)]
 pub struct Remote {
     /// Address of the first byte.
     pub address: u64,
@@ -140,7 +141,23 @@ impl Remote {
             rmr_context: self.key,
         }
     }
+
+    /// Returns the address of the same fields in the form of the function table.
+    #[inline]
+    pub(crate) const fn as_triplet(&self) -> *const RmrTriplet {
+        std::ptr::from_ref(self).cast()
+    }
 }
+
+// For `as_triplet`.
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<Remote>() == size_of::<RmrTriplet>());
+    assert!(align_of::<Remote>() == align_of::<RmrTriplet>());
+    assert!(offset_of!(Remote, address) == offset_of!(RmrTriplet, virtual_address));
+    assert!(offset_of!(Remote, length) == offset_of!(RmrTriplet, segment_length));
+    assert!(offset_of!(Remote, key) == offset_of!(RmrTriplet, rmr_context));
+};
 
 #[cfg(test)]
 mod tests {
