@@ -323,7 +323,10 @@ impl Context {
             match state.errors.pop_front() {
                 Some(event) => Poll::Ready(event),
                 None => {
-                    state.error_watchers.push(context.waker().clone());
+                    let watchers = &mut state.error_watchers;
+                    if !watchers.iter().any(|w| w.will_wake(context.waker())) {
+                        watchers.push(context.waker().clone());
+                    }
                     Poll::Pending
                 }
             }

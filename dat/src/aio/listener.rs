@@ -148,7 +148,11 @@ impl AsyncListener {
                 context: self.context.clone(),
             })),
             None => {
-                requests.watchers.push(context.waker().clone());
+                let watchers = &mut requests.watchers;
+                // A select loop polls again and again with the same waker.
+                if !watchers.iter().any(|w| w.will_wake(context.waker())) {
+                    watchers.push(context.waker().clone());
+                }
                 Poll::Pending
             }
         }
@@ -207,5 +211,39 @@ impl Incoming {
     /// [`Error::Call`](crate::Error::Call).
     pub fn reject(self, private_data: &[u8]) -> Result<()> {
         self.request.reject(private_data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::sync::Arc;
+    use std::task::Wake;
+
+    use super::*;
+
+    struct Ignore;
+
+    impl Wake for Ignore {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn a_listener_that_is_polled_again_keeps_one_waker_of_a_task() {
+        let context = Context::open_manual("softrxe-lo").expect("opens");
+        let mut listener = context.listen(None, Options::default()).expect("listens");
+        let mut next_error = std::pin::pin!(context.next_error());
+        let waker = Arc::new(Ignore).into();
+        let mut cx = TaskContext::from_waker(&waker);
+        for _ in 0..100 {
+            assert!(listener.poll_request(&mut cx).is_pending());
+            assert!(next_error.as_mut().poll(&mut cx).is_pending());
+        }
+        let state = context.shared.state();
+        let requests = state.listeners.values().next().expect("the listener's");
+        assert_eq!(
+            (requests.watchers.len(), state.error_watchers.len()),
+            (1, 1)
+        );
     }
 }
