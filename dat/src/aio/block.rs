@@ -56,6 +56,37 @@ pub async fn join<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
     .await
 }
 
+/// Runs two futures at the same time. Returns both values, or the first error, which drops the other future: where one side of a
+/// connection fails, the other one would wait for ever.
+///
+/// ```
+/// use udapl::aio::{block_on, try_join};
+///
+/// assert_eq!(block_on(try_join(async { Ok::<_, String>(6) }, async { Ok("seven") })), Ok((6, "seven")));
+/// let endless = std::future::pending::<Result<(), &str>>();
+/// assert_eq!(block_on(try_join(async { Err::<(), _>("refused") }, endless)), Err("refused"));
+/// ```
+pub async fn try_join<A, B, E>(
+    a: impl Future<Output = Result<A, E>>,
+    b: impl Future<Output = Result<B, E>>,
+) -> Result<(A, B), E> {
+    let (mut a, mut b) = (Box::pin(a), Box::pin(b));
+    let (mut of_a, mut of_b) = (None, None);
+    std::future::poll_fn(move |context| {
+        poll_into(a.as_mut(), &mut of_a, context);
+        poll_into(b.as_mut(), &mut of_b, context);
+        match (of_a.take(), of_b.take()) {
+            (Some(Ok(a)), Some(Ok(b))) => Poll::Ready(Ok((a, b))),
+            (Some(Err(error)), _) | (_, Some(Err(error))) => Poll::Ready(Err(error)),
+            (a, b) => {
+                (of_a, of_b) = (a, b);
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
 fn poll_into<F: Future>(future: Pin<&mut F>, output: &mut Option<F::Output>, cx: &mut Context<'_>) {
     if output.is_none()
         && let Poll::Ready(done) = future.poll(cx)

@@ -55,7 +55,7 @@ mod tokio_task;
 mod window;
 
 pub use arrivals::Arrival;
-pub use block::{block_on, join};
+pub use block::{block_on, join, try_join};
 pub use connection::Connection;
 pub use context::Context;
 pub use datagrams::Datagrams;
