@@ -250,8 +250,21 @@ pub enum Error {
         /// The longest one.
         most: Duration,
     },
+    /// An operation of a connection is longer than the [`Remote`](crate::Remote) that it was given. It was not posted.
+    #[error(
+        "{} of {length} bytes leaves the peer's segment of {room}; take a longer slice of the Remote, or fewer bytes",
+        words::name(*.op)
+    )]
+    BeyondRemote {
+        /// The operation.
+        op: DtoOp,
+        /// Number of bytes to write or read.
+        length: u32,
+        /// Number of bytes of the peer's segment.
+        room: u32,
+    },
     /// An operation failed after it was posted. The connection ended with it, or before it.
-    #[error("{} failed: {}", words::name(*.op), words::result(*.status))]
+    #[error("{} failed: {}", words::name(*.op), words::result(*.op, *.status))]
     Failed {
         /// The operation.
         op: DtoOp,
@@ -264,7 +277,7 @@ pub enum Error {
         /// Private data of the rejection.
         private_data: Vec<u8>,
     },
-    /// The connection ended, or could not be established.
+    /// The connection ended, or could not be established. [`Error::is_refused`] says that nothing listens there.
     #[error("{}", words::end(*.how))]
     Disconnected {
         /// Kind of the end.
@@ -428,6 +441,24 @@ impl Error {
                 Some(Subtype::InvalidStateEpDisconnected | Subtype::InvalidStateEpDiscpending)
             )
     }
+
+    /// Returns true if an attempt to connect found nothing that listens: not yet, not any more, or at another qualifier.
+    ///
+    /// ```
+    /// use udapl::aio::{Context, Options, block_on};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// let context = Context::open("softrxe-lo")?;
+    /// let attempt = block_on(context.connect(context.address(), 31_996, &Options::default()));
+    /// assert!(attempt.is_err_and(|error| error.is_refused()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        let how = ConnectionEvent::NonPeerRejected;
+        matches!(self, Self::Disconnected { how: end } if *end == how)
+    }
 }
 
 #[cfg(test)]
@@ -442,7 +473,15 @@ mod tests {
         };
         let text = failed.to_string();
         assert!(text.starts_with("an RDMA Write failed: the peer's key"));
-        assert!(text.contains("must live, and grant"), "{text}");
+        assert!(text.contains("must live"), "{text}");
+        // What is asked for depends on the operation too.
+        let text = |op, status| Error::Failed { op, status }.to_string();
+        let atomic = text(DtoOp::FetchAdd, DtoStatus::RemoteAccess);
+        assert!(atomic.contains("Access::REMOTE_ATOMIC"), "{atomic}");
+        let odd = text(DtoOp::CompareSwap, DtoStatus::RemoteResponder);
+        assert!(odd.contains("multiple of 8"), "{odd}");
+        let long = text(DtoOp::Send, DtoStatus::RemoteResponder);
+        assert!(long.contains("too long"), "{long}");
     }
 
     #[test]

@@ -25,12 +25,22 @@ pub(crate) fn name(op: DtoOp) -> &'static str {
 }
 
 /// Describes the status of an operation that failed, and what mends it.
-pub(crate) fn result(status: DtoStatus) -> &'static str {
+pub(crate) fn result(op: DtoOp, status: DtoStatus) -> &'static str {
+    let is_atomic = matches!(op, DtoOp::FetchAdd | DtoOp::CompareSwap);
     match status {
+        DtoStatus::RemoteAccess if is_atomic => {
+            "the peer's key, range or rights do not allow it; the region must live, be of the zone of the peer's endpoint, and grant Access::REMOTE_ATOMIC, which Access::ALL does not have"
+        }
+        DtoStatus::RemoteResponder if is_atomic => {
+            "the peer could not process it; the word must be 8 bytes at an address that is a multiple of 8"
+        }
+        DtoStatus::RemoteResponder if op == DtoOp::Send => {
+            "the peer could not process it; look there at the length of its receives, for which the message may be too long"
+        }
         DtoStatus::Success => "it succeeded",
         DtoStatus::Flushed => "the connection ended before it was done",
         DtoStatus::LocalLength => {
-            "the message is longer than the receive; post larger receives, at the side that receives"
+            "the message is longer than the receive; the side that receives must post larger ones (Options::message_size)"
         }
         DtoStatus::LocalEp => {
             "the endpoint is broken; connect again, with another endpoint or after a reset"
@@ -40,7 +50,7 @@ pub(crate) fn result(status: DtoStatus) -> &'static str {
         }
         DtoStatus::BadResponse => "the peer's response is invalid",
         DtoStatus::RemoteAccess => {
-            "the peer's key, range or rights do not allow it; the region must live, and grant peers this access"
+            "the peer's key, range or rights do not allow it; the region must live, be of the zone of the peer's endpoint, and grant peers this access"
         }
         DtoStatus::RemoteResponder => "the peer could not process it",
         DtoStatus::Transport => "the peer does not answer any more; connect again when it is back",

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::task::{Context as TaskContext, Waker};
 
 use udapl::aio::{Arrival, Connection, Context, Options, block_on, join};
-use udapl::{Access, Error, Event, Streams};
+use udapl::{Access, DtoStatus, Error, Event, Streams};
 
 fn open() -> Context {
     Context::open("softrxe-lo").expect("opens")
@@ -88,6 +88,13 @@ fn a_message_that_is_too_long_ends_its_connection_only() {
         block_on(client.send(message)).1
     };
     assert!(send(&pairs[0].0, 9).is_err());
+    match block_on(receives.next()).expect("an arrival") {
+        Arrival::Failed { connection, status } => {
+            assert_eq!(connection, pairs[0].1.id());
+            assert_eq!(status, DtoStatus::LocalLength);
+        }
+        other => panic!("{other:?}"),
+    }
     match block_on(receives.next()).expect("an arrival") {
         Arrival::Ended { connection, .. } => assert_eq!(connection, pairs[0].1.id()),
         other => panic!("{other:?}"),

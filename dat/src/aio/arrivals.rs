@@ -7,7 +7,7 @@ use super::message::{Home, Message};
 use super::shared_receives::SharedReceives;
 use super::state;
 use crate::error::Result;
-use crate::{ConnectionEvent, EpId};
+use crate::{ConnectionEvent, DtoStatus, EpId};
 
 /// What arrived in [`SharedReceives`].
 ///
@@ -21,6 +21,13 @@ pub enum Arrival {
         from: EpId,
         /// The message.
         message: Message,
+    },
+    /// A receive failed, which breaks its connection. The end of the connection follows.
+    Failed {
+        /// The connection ([`Connection::id`](super::Connection::id)).
+        connection: EpId,
+        /// What happened: [`DtoStatus::LocalLength`] if the message was longer than the buffers.
+        status: DtoStatus,
     },
     /// A connection ended.
     Ended {
@@ -51,6 +58,7 @@ impl SharedReceives {
                 let message = Message::new(arrived, 0, home);
                 Arrival::Message { from, message }
             }
+            state::Arrival::Failed(connection, status) => Arrival::Failed { connection, status },
             state::Arrival::Ended(connection, how) => Arrival::Ended { connection, how },
         })
     }

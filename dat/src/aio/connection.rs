@@ -1,6 +1,6 @@
 //! Connections.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
@@ -12,9 +12,39 @@ use super::options::Options;
 use super::pool::{Buffer, IoBuffer, Pool, sealed::Segment};
 use super::state::{Link, Phase};
 use crate::error::{Error, Result};
-use crate::{Close, CompletionFlags, Ep, EpId, Remote};
+use crate::{Close, CompletionFlags, DtoOp, Ep, EpId, Remote, Slice};
 
 const NONE: CompletionFlags = CompletionFlags::empty();
+/// Checks that a request stays within the segment that the program was given. The key may open more: peers get one key for a region.
+fn fits(op: DtoOp, local: &Slice<'_>, remote: Remote) -> Result<()> {
+    let length = local.triplet.segment_length;
+    if length > remote.length {
+        return Err(Error::BeyondRemote {
+            op,
+            length,
+            room: remote.length,
+        });
+    }
+    Ok(())
+}
+
+/// Returns the error for a number of receives or requests that is impossible.
+#[cold]
+fn refused_number(shared: &Shared, options: &Options) -> Option<Error> {
+    let most = shared.ia.attributes().ok()?.max_posts;
+    let receives = match options.shared_receives {
+        Some(_) => 0,
+        None => options.receives,
+    };
+    let (what, given) = match options.requests {
+        0 => ("requests", 0),
+        requests if requests > most => ("requests", requests),
+        _ if receives > most => ("receives", receives),
+        _ => return None,
+    };
+    Some(Error::Limit { what, given, most })
+}
+
 /// Connection events of an endpoint.
 const CONNECTION_EVENTS: u32 = 4;
 
@@ -58,7 +88,7 @@ pub struct Connection {
 
 impl Connection {
     /// Makes an endpoint with posted receives.
-    pub(super) fn new(context: &Context, options: &Options) -> Result<Self> {
+    pub(super) fn new(context: &Context, options: &Options, remote: IpAddr) -> Result<Self> {
         let shared = &context.shared;
         let queue = options.shared_receives.as_ref().map(|of| &of.queue);
         if queue.is_some_and(|queue| !Arc::ptr_eq(&queue.shared, shared)) {
@@ -66,17 +96,28 @@ impl Connection {
                 call: "dat_ep_create_with_srq",
             });
         }
+        // The operations of a connection without requests would wait for ever.
+        if options.requests == 0
+            && let Some(error) = refused_number(shared, options)
+        {
+            return Err(error);
+        }
         let receives = if queue.is_some() { 0 } else { options.receives };
-        let events = receives + options.requests + CONNECTION_EVENTS;
+        let events = receives.saturating_add(options.requests);
+        let events = events.saturating_add(CONNECTION_EVENTS);
         let link = Link {
+            remote: Some(remote),
             credits: options.requests,
             queue: queue.map(|queue| queue.id()),
             ..Link::default()
         };
-        let words = Pool::new(&shared.pz, options.requests.max(1) as usize, 8)?;
-        let inner = Inner::new(shared, events, link, Some(words), queue, || {
-            Self::create(shared, options)
-        })?;
+        let inner = Pool::new(&shared.pz, options.requests as usize, 8).and_then(|words| {
+            Inner::new(shared, events, link, Some(words), queue, || {
+                Self::create(shared, options)
+            })
+        });
+        // What failed may be the room for their events.
+        let inner = inner.map_err(|error| refused_number(shared, options).unwrap_or(error))?;
         inner.post_receives(receives, options.message_size)?;
         Ok(Self { inner })
     }
@@ -126,13 +167,54 @@ impl Connection {
         self.inner.id
     }
 
-    /// Returns the private data of the peer's answer.
+    /// Returns the address of the peer's adapter.
+    ///
+    /// Example: [`Connection::private_data`].
+    #[must_use]
+    pub fn remote(&self) -> IpAddr {
+        let state = self.inner.shared.state();
+        let link = state.links.get(&self.inner.id);
+        link.and_then(|link| link.remote)
+            .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+    }
+
+    /// Returns the private data of the peer's answer, or of its request if this side accepted it. Most transports pad it with zeros:
+    /// decode it with a length of the program's own, or with [`Remote::from_prefix`].
+    ///
+    /// ```
+    /// use udapl::aio::{Context, Options, block_on, try_join};
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # let context = Context::open("softrxe-lo")?;
+    /// # let mut listener = context.listen(None, Options::default())?;
+    /// let options = Options { private_data: b"client 7".to_vec(), ..Options::default() };
+    /// # let attempt = context.connect(context.address(), listener.conn_qual(), &options);
+    /// # block_on(async {
+    /// # let accept = async {
+    /// // The server, to which a client connects with these options:
+    /// let connection = listener.accept().await?;
+    /// println!("{} from {}", connection.id(), connection.remote());
+    /// assert!(connection.private_data().starts_with(b"client 7"));
+    /// # Ok(connection) };
+    /// # let (client, server) = try_join(attempt, accept).await?;
+    /// # assert_eq!((client.remote(), server.remote()), (context.address(), context.address()));
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     #[must_use]
     pub fn private_data(&self) -> Vec<u8> {
         let state = self.inner.shared.state();
         let link = state.links.get(&self.inner.id);
         link.map(|link| link.private_data.clone())
             .unwrap_or_default()
+    }
+
+    pub(super) fn set_private_data(&self, private_data: Vec<u8>) {
+        let mut state = self.inner.shared.state();
+        if let Some(link) = state.links.get_mut(&self.inner.id) {
+            link.private_data = private_data;
+        }
     }
 
     /// Sends a message.
@@ -186,7 +268,9 @@ impl Connection {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Disconnected`] after the last message; [`Error::HasSrq`] if the messages arrive in
+    /// [`Error::Disconnected`] after the last message; [`Error::Failed`] if a receive broke the connection, with
+    /// [`DtoStatus::LocalLength`](crate::DtoStatus::LocalLength) if a message was longer than [`Options::message_size`];
+    /// [`Error::HasSrq`] if the messages arrive in
     /// [`Options::shared_receives`].
     pub async fn recv(&self) -> Result<Message> {
         std::future::poll_fn(|context| self.poll_recv(context)).await
@@ -206,7 +290,7 @@ impl Connection {
         arrived.map_ok(|arrived| Message::new(arrived, 0, Home::Link(Arc::clone(&self.inner))))
     }
 
-    /// Writes memory to the peer (RDMA Write).
+    /// Writes memory to the peer (RDMA Write), from the beginning of `to`. The output is [`Error::BeyondRemote`] if `to` is shorter.
     ///
     /// ```
     /// use udapl::{Access, Remote};
@@ -231,11 +315,13 @@ impl Connection {
     /// ```
     pub fn write<B: IoBuffer>(&self, buffer: B, to: Remote) -> Operation<B> {
         Operation::new(&self.inner, buffer, move |ep, buffer, cookie| {
+            fits(DtoOp::RdmaWrite, &buffer.segment(), to)?;
             ep.post_rdma_write(&[buffer.segment()], to, cookie, NONE)
+                .map_err(Error::from)
         })
     }
 
-    /// Writes memory to the peer, which gets a [`Message`] with `immediate`.
+    /// Writes memory to the peer as [`Connection::write`], and the peer gets a [`Message`] with `immediate`.
     ///
     /// ```
     /// # use udapl::Access;
@@ -263,11 +349,14 @@ impl Connection {
         immediate: u32,
     ) -> Operation<B> {
         Operation::new(&self.inner, buffer, move |ep, buffer, cookie| {
+            fits(DtoOp::RdmaWriteImmediate, &buffer.segment(), to)?;
             ep.post_rdma_write_immediate(&[buffer.segment()], to, immediate, cookie, NONE)
+                .map_err(Error::from)
         })
     }
 
-    /// Reads the peer's memory (RDMA Read): as many bytes as the buffer has, from the beginning of `from`.
+    /// Reads the peer's memory (RDMA Read): as many bytes as the buffer has, from the beginning of `from`. The output is
+    /// [`Error::BeyondRemote`] if `from` is shorter.
     ///
     /// ```
     /// # use udapl::Access;
@@ -289,7 +378,9 @@ impl Connection {
     /// ```
     pub fn read<B: IoBuffer>(&self, from: Remote, buffer: B) -> Operation<B> {
         Operation::new(&self.inner, buffer, move |ep, buffer, cookie| {
+            fits(DtoOp::RdmaRead, &buffer.segment(), from)?;
             ep.post_rdma_read(&[buffer.segment()], from, cookie, NONE)
+                .map_err(Error::from)
         })
     }
 
@@ -447,7 +538,8 @@ impl Context {
         inner.words.is_some().then_some(Connection { inner })
     }
 
-    /// Connects to `conn_qual` at `address`.
+    /// Connects to `conn_qual` at `address`. There is no time limit unless [`Options::timeout`] sets one. A call that is dropped ends the
+    /// attempt; the peer's [`AsyncListener::accept`](super::AsyncListener::accept) fails then.
     ///
     /// A client that waits for its server:
     ///
@@ -462,11 +554,11 @@ impl Context {
     ///     let options = Options { timeout: Duration::from_secs(2), ..Options::default() };
     ///     loop {
     ///         match context.connect(server, qualifier, &options).await {
-    ///             Err(Error::Disconnected {
-    ///                 how: ConnectionEvent::NonPeerRejected | ConnectionEvent::TimedOut,
-    ///             }) => std::thread::sleep(Duration::from_millis(100)), // or the sleep of the runtime
+    ///             Err(error) if error.is_refused() => {} // it does not listen yet
+    ///             Err(Error::Disconnected { how: ConnectionEvent::TimedOut }) => {}
     ///             other => return other,
     ///         }
+    ///         std::thread::sleep(Duration::from_millis(100)); // or the sleep of the runtime
     ///     }
     /// }
     /// # use udapl::aio::{block_on, join};
@@ -481,14 +573,14 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Rejected`]; [`Error::Disconnected`] if nothing listens there, or in time; [`Error::Unreachable`], [`Error::Call`].
+    /// [`Error::Rejected`]; [`Error::Disconnected`] if nothing listens there ([`Error::is_refused`]), or nothing answers in time; [`Error::Unreachable`], [`Error::Call`].
     pub async fn connect(
         &self,
         address: IpAddr,
         conn_qual: u64,
         options: &Options,
     ) -> Result<Connection> {
-        let connection = Connection::new(self, options)?;
+        let connection = Connection::new(self, options, address)?;
         let attempt = connection.ep().connect(address, conn_qual);
         let attempt = attempt.private_data(&options.private_data);
         attempt.timeout(options.timeout).start()?;

@@ -9,7 +9,7 @@ use super::pool::{Buffer, Pool, sealed::Segment};
 use super::shared_receives::Queue;
 use super::state::{Link, Phase};
 use crate::error::{Error, Result};
-use crate::{Ep, EpId};
+use crate::{DtoOp, Ep, EpId};
 
 /// What the handles, operations and messages of a connection share.
 pub(super) struct Inner {
@@ -105,13 +105,19 @@ impl Inner {
     }
 
     /// Returns the end of the connection, if it ended.
-    fn end(phase: &Phase) -> Option<Error> {
-        match phase {
+    fn end(link: &Link) -> Option<Error> {
+        match &link.phase {
             Phase::Connecting | Phase::Connected => None,
             Phase::Rejected(private_data) => Some(Error::Rejected {
                 private_data: private_data.clone(),
             }),
-            Phase::Ended(how) => Some(Error::Disconnected { how: *how }),
+            Phase::Ended(how) => Some(match link.fault {
+                Some(status) => Error::Failed {
+                    op: DtoOp::Receive,
+                    status,
+                },
+                None => Error::Disconnected { how: *how },
+            }),
         }
     }
 
@@ -140,7 +146,7 @@ impl Inner {
         if let Some(found) = look(link) {
             return Poll::Ready(Ok(found));
         }
-        if let Some(end) = Self::end(&link.phase) {
+        if let Some(end) = Self::end(link) {
             return Poll::Ready(Err(end));
         }
         if !link.watchers.iter().any(|w| w.will_wake(context.waker())) {

@@ -199,10 +199,13 @@ impl Incoming {
     /// [`Error::Disconnected`](crate::Error::Disconnected) if the peer is gone; [`Error::Resources`](crate::Error::Resources),
     /// [`Error::Call`](crate::Error::Call).
     pub async fn accept(self, options: &Options) -> Result<Connection> {
-        let connection = Connection::new(&self.context, options)?;
+        let (remote, private_data) = (self.remote(), self.private_data());
+        let connection = Connection::new(&self.context, options, remote)?;
         self.request
             .accept(connection.ep(), &options.private_data)?;
-        connection.established().await
+        let connection = connection.established().await?;
+        connection.set_private_data(private_data);
+        Ok(connection)
     }
 
     /// Rejects the request; the peer gets `private_data`.

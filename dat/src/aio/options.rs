@@ -14,19 +14,23 @@ use super::shared_receives::SharedReceives;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Receives that are posted ahead; a peer that sends more has to wait. Not used with `shared_receives`.
+    /// Receives that are posted ahead; a peer that sends more has to wait, with 0 for ever. Each message and each write with immediate
+    /// data uses one. Not used with `shared_receives`. The default is 16.
     pub receives: u32,
-    /// Largest message that is received, in bytes. Not used with `shared_receives`.
+    /// Largest message that is received, in bytes. A longer one breaks the connection. Not used with `shared_receives`. The default is
+    /// 4096.
     pub message_size: usize,
-    /// Requests that are outstanding at a time; others wait their turn.
+    /// Requests that are outstanding at a time, at least 1; others wait their turn. The default is 64.
     pub requests: u32,
-    /// RDMA Reads and atomics that are outstanding at a time.
+    /// RDMA Reads and atomics that are outstanding at a time, in each direction; with 0 there are none. The default is 4.
     pub reads: u32,
-    /// Private data for the peer.
+    /// Private data for the peer, at most [`Attributes::max_private_data`](crate::Attributes::max_private_data) bytes. The default is
+    /// none.
     pub private_data: Vec<u8>,
-    /// Time limit of a connection attempt; `Duration::MAX` is none.
+    /// Time limit of a connection attempt. The default is `Duration::MAX`: none, so that an attempt may wait for ever.
     pub timeout: Duration,
     /// The queue into which messages arrive, instead of [`Connection::recv`](super::Connection::recv).
+    /// The default is none.
     pub shared_receives: Option<SharedReceives>,
 }
 

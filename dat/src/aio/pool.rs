@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::{Access, Pz, Region, Slice};
 
 /// Registered buffers of one size, which are used again and again. Clones are the same pool.
@@ -56,6 +56,13 @@ impl Pool {
     /// # Errors
     /// As [`Pz::allocate`].
     pub fn new(pz: &Pz, count: usize, size: usize) -> Result<Self> {
+        if size > u32::MAX as usize {
+            return Err(Error::Length {
+                what: "a buffer",
+                length: size,
+                most: u32::MAX as usize,
+            });
+        }
         // Each begins at a cache line.
         let stride = size.max(1).checked_next_multiple_of(64);
         let stride = stride.unwrap_or(usize::MAX);

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Weak;
 use std::task::Waker;
 
@@ -75,6 +76,7 @@ impl Arrived {
 #[derive(Debug)]
 pub(super) enum Arrival {
     Message(EpId, Arrived),
+    Failed(EpId, DtoStatus),
     Ended(EpId, ConnectionEvent),
 }
 
@@ -103,6 +105,10 @@ pub(super) enum Attempt {
 pub(super) struct Link {
     pub(super) phase: Phase,
     pub(super) private_data: Vec<u8>,
+    /// Address of the peer of a connection.
+    pub(super) remote: Option<IpAddr>,
+    /// What a receive of the connection failed with: it says more than the end that follows.
+    pub(super) fault: Option<DtoStatus>,
     pub(super) arrived: VecDeque<Arrived>,
     /// Requests that can be posted.
     pub(super) credits: u32,
@@ -430,8 +436,14 @@ impl State {
                 link.arrived.push_back(Arrived::new(buffer, done));
                 todo.wake.extend(link.watchers.drain(..));
             }
-            // Flushed at the end of the connection.
-            _ => todo.drop.push(Box::new(buffer)),
+            link => {
+                if let Some(link) = link
+                    && done.status != DtoStatus::Flushed
+                {
+                    link.fault = Some(done.status);
+                }
+                todo.drop.push(Box::new(buffer));
+            }
         }
     }
 
@@ -448,6 +460,10 @@ impl State {
             queue.arrivals.push_back(Arrival::Message(done.ep, arrived));
         } else {
             queue.spent.push(buffer);
+            if done.status != DtoStatus::Flushed {
+                let failed = Arrival::Failed(done.ep, done.status);
+                queue.arrivals.push_back(failed);
+            }
         }
         todo.wake.extend(queue.watchers.drain(..));
     }

@@ -136,7 +136,9 @@ async fn poll_events<F: Future>(
 
 impl Context {
     /// Opens an adapter whose events a task of the current tokio runtime takes; it ends with the context. After an event the task
-    /// polls for up to 50 us, between the runtime's other tasks, if that has found events before.
+    /// polls for up to 50 us, between the runtime's other tasks, if that has found events before. Once the runtime is dropped nothing
+    /// takes events any more, and futures of the context wait for ever. So does [`block_on`](super::block_on) in a task of a runtime
+    /// with one thread.
     ///
     /// ```
     /// use udapl::aio::{Context, Options};
