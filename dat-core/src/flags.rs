@@ -16,7 +16,7 @@ bitflags! {
         const REMOTE_WRITE = 0x20;
         /// A remote atomic operation may change the memory (IB extension).
         const REMOTE_ATOMIC = 0x40;
-        /// All rights but atomics (`DAT_MEM_PRIV_ALL_FLAG`).
+        /// All rights but atomics (`DAT_MEM_PRIV_ALL_FLAG`). The method `all()` returns them with atomics.
         const ALL = 0x33;
         /// All rights that a remote peer can use.
         const REMOTE = 0x62;

@@ -60,7 +60,8 @@ impl Drop for Inner {
 /// A CNO with a file descriptor (dat_cno_fd_create), for poll(2), epoll or an asynchronous runtime.
 ///
 /// The descriptor is readable while a dispatcher waits to be looked at. Then call [`NotifyFd::take`] until it returns false, and
-/// [`Evd::poll`](crate::Evd::poll) of each dispatcher until it returns `None`: this arms the dispatchers again.
+/// [`Evd::poll`](crate::Evd::poll) of each dispatcher until it returns `None`: this arms the dispatchers again. [`Cno::wait`] is not for
+/// this CNO; a thread may [wait](crate::Evd::wait) for one of its dispatchers.
 ///
 /// ```
 /// use tokio::io::unix::AsyncFd;

@@ -140,7 +140,9 @@ pub use dat_core::flags::CompletionFlags;
 /// # }
 /// ```
 pub use dat_core::flags::EvdFlags as Streams;
-/// Rights of a region or window. [`Access::ALL`] is the specification's set, which lacks atomics; `Access::all()` has them too.
+/// Rights of a region or window. [`Access::ALL`] is the specification's set (`DAT_MEM_PRIV_ALL_FLAG`): local and remote reads and
+/// writes, **without atomics**. A peer's atomics need `Access::ALL | Access::REMOTE_ATOMIC`, which is what `Access::all()` returns.
+/// Adapters may send from a region without `LOCAL_READ`; they check the other rights.
 ///
 /// ```
 /// use udapl::Access;

@@ -128,7 +128,7 @@
 //! [`Context`](crate::aio::Context) owns the adapter and gives events to whatever waits for them. They work in every runtime, and in none:
 //!
 //! ```
-//! use udapl::aio::{Context, Options, block_on, join};
+//! use udapl::aio::{Context, Options, block_on, try_join};
 //!
 //! # fn main() -> Result<(), udapl::Error> {
 //! block_on(async {
@@ -136,8 +136,7 @@
 //!     let mut listener = context.listen(None, Options::default())?;
 //!     let (qualifier, options) = (listener.conn_qual(), Options::default());
 //!     let attempt = context.connect(context.address(), qualifier, &options);
-//!     let (client, server) = join(attempt, listener.accept()).await;
-//!     let (client, server) = (client?, server?);
+//!     let (client, server) = try_join(attempt, listener.accept()).await?;
 //!
 //!     // A buffer moves into the operation and comes back with its result.
 //!     let pool = context.pool(4, 4096)?;
@@ -157,7 +156,7 @@
 //! of the connection.
 //!
 //! ```
-//! use udapl::aio::{Context, Options, block_on, join};
+//! use udapl::aio::{Context, Options, block_on, try_join};
 //! use udapl::{Access, Remote};
 //!
 //! # fn main() -> Result<(), udapl::Error> {
@@ -171,8 +170,7 @@
 //!     let mut listener = context.listen(None, with_key)?;
 //!     let (qualifier, options) = (listener.conn_qual(), Options::default());
 //!     let attempt = context.connect(context.address(), qualifier, &options);
-//!     let (client, server) = join(attempt, listener.accept()).await;
-//!     let (client, server) = (client?, server?);
+//!     let (client, server) = try_join(attempt, listener.accept()).await?;
 //!     let memory = Remote::from_prefix(&client.private_data()).expect("the server sent a key");
 //!
 //!     // Write, read, and count, in the server's memory.
@@ -203,7 +201,8 @@
 //!
 //! # 7. When something fails
 //!
-//! Errors are variants of [`Error`](crate::Error) that a program matches on. An operation that failed breaks its connection, and an
+//! Errors are variants of [`Error`](crate::Error) that a program matches on. An attempt to connect has no time limit unless
+//! [`Options::timeout`](crate::aio::Options) sets one. An operation that failed breaks its connection, and an
 //! error says whether the connection is gone:
 //!
 //! ```
@@ -214,7 +213,8 @@
 //! let context = Context::open("softrxe-lo")?;
 //! let attempt = block_on(context.connect(context.address(), 31_999, &Options::default()));
 //! match attempt {
-//!     Err(Error::Disconnected { how: ConnectionEvent::NonPeerRejected }) => println!("nothing listens there"),
+//!     Err(error) if error.is_refused() => println!("nothing listens there"),
+//!     Err(Error::Disconnected { how: ConnectionEvent::TimedOut }) => println!("no answer in time"),
 //!     Err(Error::Rejected { private_data }) => println!("the server said {private_data:?}"),
 //!     Err(error) => return Err(error),
 //!     Ok(_) => unreachable!(),
@@ -225,7 +225,8 @@
 //!
 //! # 8. In a server, with tokio
 //!
-//! `Context::open_tokio` (feature `tokio`) lets a task of the runtime take the events.
+//! `Context::open_tokio` (feature `tokio`) lets a task of the runtime take the events. The runtime must live as long as the context is
+//! used, and a task that blocks its only thread, for instance in [`block_on`](crate::aio::block_on), waits for ever.
 //! [`Context::open`](crate::aio::Context::open) works in a task as well, with a thread of its own for that. A connection
 //! is `Send` and used through `&self`, so a task or several can have it.
 //!
@@ -234,7 +235,10 @@
 //! * **Timeouts, `select!`**: a future that is dropped cancels no operation that was posted. It goes on, its buffer stays with it, and
 //!   returns to its pool when it completes. A dropped `recv` loses no message: the next one gets it.
 //! * **A client that is killed**: `recv` returns an error for which
-//!   [`Error::is_connection_gone`](crate::Error::is_connection_gone) is true.
+//!   [`Error::is_connection_gone`](crate::Error::is_connection_gone) is true, and so does a send that was under way. Which client it
+//!   was say [`Connection::id`](crate::aio::Connection::id), [`remote`](crate::aio::Connection::remote), and the
+//!   [`private_data`](crate::aio::Connection::private_data) with which it connected.
+//! * **Messages that are kept**: each has one of the connection's receives until it is dropped. A peer that finds none waits.
 //!
 //! ```
 //! # #[cfg(not(feature = "tokio"))]
@@ -251,12 +255,17 @@
 //! let (address, qualifier) = (context.address(), listener.conn_qual());
 //! let server = tokio::spawn(async move {
 //!     loop {
-//!         let connection = listener.accept().await?;
+//!         let (request, options) = (listener.next_request().await?, listener.options().clone());
 //!         tokio::spawn(async move {
+//!             // A client that goes away meanwhile is an error of this task only, and keeps no other client waiting.
+//!             let connection = request.accept(&options).await?;
 //!             let pool = connection.context().pool(4, 64)?;
 //!             loop {
 //!                 let message = match connection.recv().await {
-//!                     Err(error) if error.is_connection_gone() => return Ok(()),
+//!                     Err(error) if error.is_connection_gone() => {
+//!                         println!("{} of {} went: {error}", connection.id(), connection.remote());
+//!                         return Ok(());
+//!                     }
 //!                     other => other?,
 //!                 };
 //!                 connection.send(pool.take().await.filled(&message)).await.1?;

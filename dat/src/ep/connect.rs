@@ -78,7 +78,7 @@ impl<'a> Connect<'a> {
         self
     }
 
-    /// Starts the attempt. Its result is an event of the connection dispatcher.
+    /// Starts the attempt. Its result is an event of the connection dispatcher; an endpoint without one gets none.
     ///
     /// # Errors
     /// [`Error::TimeLimit`](crate::Error::TimeLimit), [`Error::Unreachable`](crate::Error::Unreachable),
