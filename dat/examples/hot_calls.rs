@@ -117,9 +117,8 @@ fn count_poll_completion(side: &Side) -> Result<()> {
 #[inline(never)]
 fn count_wait(side: &Side) -> Result<()> {
     for _ in 0..CALLS {
-        match side.done.wait(Duration::MAX)? {
-            Event::Completion(done) if done.status == DtoStatus::Success && done.cookie == 7 => {}
-            _ => return Err("not the completion".into()),
+        if side.done.wait_completion(LIMIT)?.cookie != 7 {
+            return Err("not the completion".into());
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use dat_abi::types::{DAT_HANDLE_NULL, DatHandle};
 use dat_abi::v2_0::types::DatCnoParam;
 
 use crate::agents::{NO_AGENT, Registered};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::ia::Ia;
 use crate::sys::{self, Handle, call, free, query};
 
@@ -140,9 +140,11 @@ impl Cno {
     /// [`Error::TimedOut`], [`Error::Interrupted`], [`Error::Call`].
     pub fn wait(&self, timeout: Duration) -> Result<Woken> {
         let mut evd = DAT_HANDLE_NULL;
-        sys::wait(self.handle().table_address(), timeout, |piece| {
-            dat_os::cancel::defer(|| call!(self.handle(), cno_wait(piece, &raw mut evd)))
-        })?;
+        let code = sys::wait(self.handle().table_address(), timeout, |piece| {
+            let wait = || call!(code self.handle(), cno_wait(piece, &raw mut evd));
+            dat_os::cancel::defer(wait).unwrap_or_else(Code::code)
+        });
+        sys::done("dat_cno_wait", code)?;
         Ok(Woken(evd))
     }
 

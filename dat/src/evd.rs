@@ -243,9 +243,15 @@ impl Evd {
                 Err(code) => return Err(PollError::Refused { code }),
             }
         }
+        self.completion(&mut event).map(Some)
+    }
+
+    /// Converts a completion that was taken.
+    #[inline]
+    fn completion(&self, event: &mut Filled) -> Result<Completion, PollError> {
         let mut immediate = 0;
         if event.number() != event_number::DTO_COMPLETION {
-            immediate = self.rare_completion(&mut event)?;
+            immediate = self.rare_completion(event)?;
         }
         let dto = event.completion();
         let (handle, operation) = (dto.ep_handle, dto.operation);
@@ -253,7 +259,7 @@ impl Evd {
             Some(ep) => ep,
             None => self.other_endpoint(handle, operation),
         };
-        Ok(Some(Completion::of(&dto, ep, immediate)))
+        Ok(Completion::of(&dto, ep, immediate))
     }
 
     #[cold]
@@ -365,20 +371,24 @@ impl Evd {
     /// # Errors
     /// As [`Evd::wait`]. If the limit expires while fewer events are there, these stay.
     pub fn wait_for(&self, threshold: u32, timeout: Duration) -> Result<(Event, u32)> {
+        let mut event = DatEvent::default();
+        let more = self.wait_into(threshold, timeout, &raw mut event)?;
+        Ok((self.event(&event), u32::try_from(more).unwrap_or(0)))
+    }
+
+    /// Waits until `threshold` events are there, fills `event` with the first one, and returns the number of the others.
+    fn wait_into(&self, threshold: u32, timeout: Duration, event: *mut DatEvent) -> Result<i32> {
         self.inner.ia.limbo().collect();
-        let (mut event, mut more) = (DatEvent::default(), 0);
+        let mut more = 0;
         let threshold = count(threshold as usize);
-        sys::wait(self.handle().table_address(), timeout, |piece| {
+        let code = sys::wait(self.handle().table_address(), timeout, |piece| {
+            let wait =
+                || call!(code self.handle(), evd_wait(piece, threshold, event, &raw mut more));
             // `pthread_cancel` would unwind frames that own values, so a cancellation is deferred.
-            dat_os::cancel::defer(|| {
-                call!(
-                    self.handle(),
-                    evd_wait(piece, threshold, &raw mut event, &raw mut more)
-                )
-            })
-        })?;
-        let more = u32::try_from(more).unwrap_or(0);
-        Ok((self.event(&event), more))
+            dat_os::cancel::defer(wait).unwrap_or_else(Code::code)
+        });
+        sys::done("dat_evd_wait", code)?;
+        Ok(more)
     }
 
     /// Waits for a successful completion.
@@ -405,7 +415,9 @@ impl Evd {
     /// [`Error::Failed`] if the operation failed; [`Error::Disconnected`] if the event is the end of a connection;
     /// [`Error::Unexpected`] for any other event; the errors of [`Evd::wait`].
     pub fn wait_completion(&self, timeout: Duration) -> Result<Completion> {
-        self.wait(timeout)?.completion()?.result()
+        let mut event = Filled::uninit();
+        self.wait_into(1, timeout, event.clear())?;
+        self.completion(&mut event)?.result()
     }
 
     /// Posts a software event (dat_evd_post_se).

@@ -248,21 +248,6 @@ impl Event {
         }
     }
 
-    /// Returns the completion.
-    ///
-    /// # Errors
-    /// [`Error::Disconnected`] for the end of a connection, [`Error::Unexpected`] for any other event.
-    pub(crate) fn completion(self) -> Result<Completion> {
-        match self {
-            Self::Completion(done) => Ok(done),
-            Self::Ended { how, .. } => Err(Error::Disconnected { how }),
-            other => Err(Error::Unexpected {
-                wanted: "a completion",
-                got: format!("{other:?}"),
-            }),
-        }
-    }
-
     /// Returns the peer's address of a request, for messages.
     #[must_use]
     pub fn peer(&self) -> Option<IpAddr> {

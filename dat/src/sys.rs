@@ -46,12 +46,18 @@ pub(crate) fn posted(call: PostCall, code: u32) -> Result<(), PostError> {
     }
 }
 
+/// Returns true for a return code of this type.
+#[inline]
+const fn is(kind: Kind, code: u32) -> bool {
+    const SUBTYPE: u32 = 0xffff;
+    const CLASS: u32 = 0xc000_0000;
+    code & !(SUBTYPE | CLASS) == kind as u32
+}
+
 /// Returns true for the return code of a call that found an empty queue.
 #[inline]
 pub(crate) const fn says_empty(code: u32) -> bool {
-    const SUBTYPE: u32 = 0xffff;
-    const CLASS: u32 = 0xc000_0000;
-    code & !(SUBTYPE | CLASS) == Kind::QueueEmpty as u32
+    is(Kind::QueueEmpty, code)
 }
 
 /// The return code of a slot that a provider left empty.
@@ -143,36 +149,48 @@ pub(crate) fn timeout(call: &'static str, limit: Duration) -> Result<u32> {
     }
 }
 
-/// Calls `wait` for an object of the table at `table` with pieces of `limit` until it has a result or the limit expires.
-/// `Duration::MAX` is no limit. A wait is split because 32 bits of microseconds are 71 minutes. A wait of a provider whose calls are made
-/// one after the other polls.
-pub(crate) fn wait<T>(
-    table: usize,
-    limit: Duration,
-    mut wait: impl FnMut(u32) -> Result<T>,
-) -> Result<T> {
+/// Calls `wait`, which returns a code, for an object of the table at `table` with pieces of `limit` until it has a result or the limit
+/// expires. `Duration::MAX` is no limit. A wait is split because 32 bits of microseconds are 71 minutes. A wait of a provider whose calls
+/// are made one after the other polls.
+#[inline]
+pub(crate) fn wait(table: usize, limit: Duration, mut wait: impl FnMut(u32) -> u32) -> u32 {
+    /// Seconds that fit one piece.
+    const SECONDS: u64 = (LONGEST / 1_000_000) as u64;
+    if serial::is_serialised(table) {
+        return wait_polling(limit, &mut wait);
+    }
+    if limit.as_secs() < SECONDS {
+        return wait(limit.as_secs() as u32 * 1_000_000 + limit.subsec_micros());
+    }
+    wait_in_pieces(limit, &mut wait)
+}
+
+fn wait_in_pieces(limit: Duration, wait: &mut dyn FnMut(u32) -> u32) -> u32 {
     // A limit that no clock reaches is none.
     let deadline = Instant::now().checked_add(limit);
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let mut piece = left.map_or(LONGEST, |left| {
+        let piece = left.map_or(LONGEST, |left| {
             u32::try_from(left.as_micros()).map_or(LONGEST, |left| left.min(LONGEST))
         });
-        let polls = serial::is_serialised(table);
-        if polls {
-            piece = 0;
+        let code = wait(piece);
+        if !is(Kind::TimeoutExpired, code)
+            || deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        {
+            return code;
         }
-        match wait(piece) {
-            Err(error)
-                if (matches!(error, Error::TimedOut { .. }) || polls && error.is_empty())
-                    && deadline.is_none_or(|deadline| Instant::now() < deadline) =>
-            {
-                if polls {
-                    std::thread::sleep(left.map_or(serial::PAUSE, |left| serial::PAUSE.min(left)));
-                }
-            }
-            done => return done,
+    }
+}
+
+fn wait_polling(limit: Duration, wait: &mut dyn FnMut(u32) -> u32) -> u32 {
+    let deadline = Instant::now().checked_add(limit);
+    loop {
+        let code = wait(0);
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if !(is(Kind::TimeoutExpired, code) || says_empty(code)) || left == Some(Duration::ZERO) {
+            return code;
         }
+        std::thread::sleep(left.map_or(serial::PAUSE, |left| serial::PAUSE.min(left)));
     }
 }
 
@@ -198,19 +216,21 @@ mod tests {
 
     #[test]
     fn an_endless_wait_goes_on_after_each_piece() {
-        let mut pieces = Vec::new();
-        let done = wait(0, Duration::MAX, |piece| {
-            pieces.push(piece);
-            if pieces.len() < 3 {
-                return Err(Error::of("call", Code::of(Kind::TimeoutExpired)));
-            }
-            Ok(7)
-        });
-        assert_eq!((done.unwrap(), pieces), (7, vec![LONGEST; 3]));
-        let expired = wait(0, Duration::ZERO, |piece| {
-            assert_eq!(piece, 0);
-            Err::<(), _>(Error::of("call", Code::of(Kind::TimeoutExpired)))
-        });
-        assert!(matches!(expired, Err(Error::TimedOut { .. })));
+        const EXPIRED: u32 = Code::of(Kind::TimeoutExpired).code();
+        for limit in [Duration::MAX, Duration::from_secs(72 * 60)] {
+            let mut pieces = Vec::new();
+            let code = wait(0, limit, |piece| {
+                pieces.push(piece);
+                if pieces.len() < 3 { EXPIRED } else { 7 }
+            });
+            assert_eq!((code, pieces), (7, vec![LONGEST; 3]));
+        }
+        for (limit, expected) in [(0, 0), (1999, 1), (4_293_999_999_000, 4_293_999_999)] {
+            let code = wait(0, Duration::from_nanos(limit), |piece| {
+                assert_eq!(piece, expected);
+                EXPIRED
+            });
+            assert_eq!(code, EXPIRED);
+        }
     }
 }

@@ -102,4 +102,9 @@ impl Idle {
         let since = self.since.get_or_insert_with(Instant::now);
         (since.elapsed() >= patience).then_some(Next::Nothing)
     }
+
+    /// Returns whether the last call looked at the clock: it is time for other looks that are too slow for each poll.
+    pub(crate) const fn has_looked(&self) -> bool {
+        self.polls == 0
+    }
 }

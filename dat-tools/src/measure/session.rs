@@ -317,6 +317,13 @@ impl<'a> Session<'a> {
     #[inline]
     pub(crate) fn after_empty_poll(&self, idle: &mut Idle) -> Result<(), Fault> {
         match idle.after_empty_poll(&self.done.interrupt, PATIENCE) {
+            // Without an outstanding operation no completion tells that the connection has ended.
+            None if idle.has_looked() => match self.connections.poll()? {
+                Some(Event::Ended { how, .. }) => {
+                    Err(self.gone(dat::Error::Disconnected { how }.to_string()))
+                }
+                _ => Ok(()),
+            },
             None => Ok(()),
             Some(Next::Interrupted) => Err(Fault::Interrupted),
             Some(_) => Err(self.silent()),

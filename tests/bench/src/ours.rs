@@ -119,12 +119,9 @@ impl Side {
 
     /// Polls for a completion.
     fn poll_completion(&self) -> Result<Option<Completion>> {
-        match self.done.poll()? {
+        match self.done.poll_completion()? {
             None => Ok(None),
-            Some(Event::Completion(done)) if done.status == dat::DtoStatus::Success => {
-                Ok(Some(done))
-            }
-            Some(other) => Err(format!("a completion failed: {other:?}").into()),
+            Some(done) => Ok(Some(done.result()?)),
         }
     }
 
