@@ -173,7 +173,10 @@ pub enum Error {
         bytes: usize,
     },
     /// A length is 0, or larger than the adapter allows.
-    #[error("{what} of length {length} is not possible: it has 1 to {most} bytes")]
+    #[error(
+        "{what} of length {length} is not possible: at most {most} bytes{}",
+        if *length == 0 { ", and at least one" } else { "" }
+    )]
     Length {
         /// What has the length.
         what: &'static str,
@@ -238,9 +241,9 @@ pub enum Error {
         /// Name of the DAT function.
         call: &'static str,
     },
-    /// A time limit is longer than the API can express. `Duration::MAX` is no limit.
+    /// A time limit is longer than the API can express, or that of a connection attempt is no time. `Duration::MAX` is no limit.
     #[error(
-        "{call}: a time limit of {given:?} is not possible: at most {most:?}, or Duration::MAX for none"
+        "{call}: a time limit of {given:?} is not possible: at most {most:?}, at least 1µs to connect, or Duration::MAX for none"
     )]
     TimeLimit {
         /// Name of the DAT function.
@@ -259,7 +262,7 @@ pub enum Error {
         /// The operation.
         op: DtoOp,
         /// Number of bytes to write or read.
-        length: u32,
+        length: usize,
         /// Number of bytes of the peer's segment.
         room: u32,
     },

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use dat_abi::types::DatCrParam;
 
 use crate::attributes::address;
-use crate::error::Result;
+use crate::error::{Code, Error, Kind, Result};
 use crate::ia::Ia;
 use crate::sys::{Handle, call, free};
 
@@ -45,7 +45,7 @@ pub struct ConnRequest {
     pub(crate) answered: bool,
     conn_qual: u64,
     is_datagram: bool,
-    _ia: Ia,
+    ia: Ia,
 }
 
 impl Drop for ConnRequest {
@@ -56,14 +56,34 @@ impl Drop for ConnRequest {
     }
 }
 
+/// Returns the error of a call with `length` bytes of private data; it names them if they are too many.
+#[cold]
+pub(crate) fn name_length(ia: &Ia, length: usize, error: Error) -> Error {
+    if error.code().and_then(Code::kind) != Some(Kind::InvalidParameter) {
+        return error;
+    }
+    match ia.attributes().map(|of| of.max_private_data as usize) {
+        Ok(most) if length > most => Error::Length {
+            what: "private data",
+            length,
+            most,
+        },
+        _ => error,
+    }
+}
+
 impl ConnRequest {
+    pub(crate) fn ia(&self) -> &Ia {
+        &self.ia
+    }
+
     pub(crate) fn new(ia: &Ia, handle: Handle, conn_qual: u64, is_datagram: bool) -> Self {
         Self {
             handle,
             answered: false,
             conn_qual,
             is_datagram,
-            _ia: ia.clone(),
+            ia: ia.clone(),
         }
     }
 
@@ -155,10 +175,11 @@ impl ConnRequest {
     /// Rejects the request (dat_cr_reject); the peer gets `private_data`.
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call).
+    /// [`Error::Length`](crate::Error::Length), [`Error::Call`](crate::Error::Call); the request is rejected without private data then.
     pub fn reject(mut self, private_data: &[u8]) -> Result<()> {
         let size = i32::try_from(private_data.len()).unwrap_or(i32::MAX);
-        call!(self.handle, cr_reject(size, private_data.as_ptr().cast()))?;
+        call!(self.handle, cr_reject(size, private_data.as_ptr().cast()))
+            .map_err(|error| name_length(&self.ia, private_data.len(), error))?;
         self.answered = true;
         Ok(())
     }

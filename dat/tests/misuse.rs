@@ -1,6 +1,8 @@
 //! What a program is told that uses connections in a way in which they cannot work, and who it is that is connected.
 
-use udapl::aio::{Connection, Context, Options, block_on, try_join};
+use std::time::Duration;
+
+use udapl::aio::{Connection, Context, Options, block_on, join, try_join};
 use udapl::{Access, DtoOp, DtoStatus, Error, Result};
 
 fn open() -> Context {
@@ -114,6 +116,50 @@ fn numbers_with_which_nothing_would_work_are_refused() {
         ..Options::default()
     });
     assert!(matches!(long, Error::Length { .. }), "{long}");
+}
+
+#[test]
+fn private_data_and_time_limits_that_are_impossible_are_named() {
+    let context = open();
+    let most = context.ia().attributes().expect("known").max_private_data as usize;
+    let long = Options {
+        private_data: vec![1; most + 1],
+        ..Options::default()
+    };
+    let is_length = |error: &Error| {
+        matches!(error, Error::Length { what: "private data", length, most: known }
+            if (*length, *known) == (most + 1, most))
+    };
+    let refused = connect(&context, &long, Options::default()).expect_err("too long");
+    assert!(is_length(&refused), "{refused}");
+
+    // A server whose answer is too long: its accept fails, and the client is rejected.
+    let mut listener = context.listen(None, long).expect("listens");
+    let plain = Options::default();
+    let attempt = context.connect(context.address(), listener.conn_qual(), &plain);
+    let (client, server) = block_on(join(attempt, listener.accept()));
+    let (client, server) = (client.map(drop), server.map(drop));
+    assert!(matches!(client, Err(Error::Rejected { .. })), "{client:?}");
+    let server = server.expect_err("too long");
+    assert!(is_length(&server), "{server}");
+
+    let attempt = context.connect(context.address(), listener.conn_qual(), &plain);
+    let reject = async {
+        let request = listener.next_request().await?;
+        request.reject(&vec![1; most + 1])
+    };
+    let (client, rejected) = block_on(join(attempt, reject));
+    let client = client.map(drop);
+    assert!(matches!(client, Err(Error::Rejected { .. })), "{client:?}");
+    let rejected = rejected.expect_err("too long");
+    assert!(is_length(&rejected), "{rejected}");
+
+    let at_once = Options {
+        timeout: Duration::ZERO,
+        ..Options::default()
+    };
+    let refused = connect(&context, &at_once, Options::default()).expect_err("no time");
+    assert!(matches!(refused, Error::TimeLimit { .. }), "{refused}");
 }
 
 #[test]

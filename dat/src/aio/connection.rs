@@ -12,13 +12,13 @@ use super::options::Options;
 use super::pool::{Buffer, IoBuffer, Pool, sealed::Segment};
 use super::state::{Link, Phase};
 use crate::error::{Error, Result};
-use crate::{Close, CompletionFlags, DtoOp, Ep, EpId, Remote, Slice};
+use crate::{Close, CompletionFlags, DtoOp, Ep, EpId, Remote};
 
 const NONE: CompletionFlags = CompletionFlags::empty();
 /// Checks that a request stays within the segment that the program was given. The key may open more: peers get one key for a region.
-fn fits(op: DtoOp, local: &Slice<'_>, remote: Remote) -> Result<()> {
-    let length = local.triplet.segment_length;
-    if length > remote.length {
+fn fits(op: DtoOp, local: &impl IoBuffer, remote: Remote) -> Result<()> {
+    let length = local.length();
+    if length > remote.length as usize {
         return Err(Error::BeyondRemote {
             op,
             length,
@@ -315,7 +315,7 @@ impl Connection {
     /// ```
     pub fn write<B: IoBuffer>(&self, buffer: B, to: Remote) -> Operation<B> {
         Operation::new(&self.inner, buffer, move |ep, buffer, cookie| {
-            fits(DtoOp::RdmaWrite, &buffer.segment(), to)?;
+            fits(DtoOp::RdmaWrite, buffer, to)?;
             ep.post_rdma_write(&[buffer.segment()], to, cookie, NONE)
                 .map_err(Error::from)
         })
@@ -349,7 +349,7 @@ impl Connection {
         immediate: u32,
     ) -> Operation<B> {
         Operation::new(&self.inner, buffer, move |ep, buffer, cookie| {
-            fits(DtoOp::RdmaWriteImmediate, &buffer.segment(), to)?;
+            fits(DtoOp::RdmaWriteImmediate, buffer, to)?;
             ep.post_rdma_write_immediate(&[buffer.segment()], to, immediate, cookie, NONE)
                 .map_err(Error::from)
         })
@@ -378,7 +378,7 @@ impl Connection {
     /// ```
     pub fn read<B: IoBuffer>(&self, from: Remote, buffer: B) -> Operation<B> {
         Operation::new(&self.inner, buffer, move |ep, buffer, cookie| {
-            fits(DtoOp::RdmaRead, &buffer.segment(), from)?;
+            fits(DtoOp::RdmaRead, buffer, from)?;
             ep.post_rdma_read(&[buffer.segment()], from, cookie, NONE)
                 .map_err(Error::from)
         })

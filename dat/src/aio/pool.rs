@@ -271,6 +271,9 @@ pub(super) mod sealed {
     pub trait Segment: Send + 'static {
         /// Returns the segment for the post.
         fn segment(&self) -> crate::Slice<'_>;
+
+        /// Returns the number of bytes.
+        fn length(&self) -> usize;
     }
 }
 
@@ -290,11 +293,19 @@ impl sealed::Segment for Buffer {
     fn segment(&self) -> Slice<'_> {
         self.pool.region.slice(self.at..self.at + self.length)
     }
+
+    fn length(&self) -> usize {
+        self.length
+    }
 }
 
 impl sealed::Segment for Part {
     fn segment(&self) -> Slice<'_> {
         self.region.slice(self.range.clone())
+    }
+
+    fn length(&self) -> usize {
+        self.range.len()
     }
 }
 

@@ -7,8 +7,8 @@ use dat_abi::sockaddr;
 use dat_abi::types::DAT_TIMEOUT_INFINITE;
 
 use super::Ep;
-use crate::error::Result;
-use crate::request::ConnRequest;
+use crate::error::{Error, Result};
+use crate::request::{ConnRequest, name_length};
 use crate::sys::{self, call, count};
 
 /// Parameters of a connection attempt (dat_ep_connect, dat_ep_common_connect, dat_ep_dup_connect).
@@ -81,7 +81,8 @@ impl<'a> Connect<'a> {
     /// Starts the attempt. Its result is an event of the connection dispatcher; an endpoint without one gets none.
     ///
     /// # Errors
-    /// [`Error::TimeLimit`](crate::Error::TimeLimit), [`Error::Unreachable`](crate::Error::Unreachable),
+    /// [`Error::TimeLimit`](crate::Error::TimeLimit) (also for a limit of no time),
+    /// [`Error::Length`](crate::Error::Length) for more private data than `Attributes::max_private_data`, [`Error::Unreachable`](crate::Error::Unreachable),
     /// [`Error::State`](crate::Error::State), [`Error::Call`](crate::Error::Call).
     pub fn start(self) -> Result<()> {
         let name = match self.to {
@@ -93,11 +94,18 @@ impl<'a> Connect<'a> {
             Duration::MAX => DAT_TIMEOUT_INFINITE,
             limit => sys::timeout(name, limit)?,
         };
+        if timeout == 0 {
+            return Err(Error::TimeLimit {
+                call: name,
+                given: self.timeout,
+                most: Duration::from_micros(u64::from(DAT_TIMEOUT_INFINITE - 1)),
+            });
+        }
         self.ep.begin_connection();
         let size = count(self.private_data.len());
         let data = self.private_data.as_ptr().cast();
         let handle = self.ep.handle();
-        match self.to {
+        let started = match self.to {
             To::Qualifier(ip, qual) => {
                 let mut address = sockaddr::c_address(Some(ip), 0, 0);
                 let to = address.as_mut_ptr().cast();
@@ -116,7 +124,8 @@ impl<'a> Connect<'a> {
                 handle,
                 ep_dup_connect(other.handle().0, timeout, size, data, self.qos)
             ),
-        }
+        };
+        started.map_err(|error| name_length(self.ep.pz().ia(), self.private_data.len(), error))
     }
 }
 
@@ -179,6 +188,7 @@ impl ConnRequest {
     /// Accepts the request on `ep` (dat_cr_accept). The result is an event of its connection dispatcher.
     ///
     /// # Errors
+    /// [`Error::Length`](crate::Error::Length) for more private data than `Attributes::max_private_data`,
     /// [`Error::Call`](crate::Error::Call); the request is rejected then.
     pub fn accept(mut self, ep: &Ep, private_data: &[u8]) -> Result<()> {
         ep.begin_connection();
@@ -195,7 +205,8 @@ impl ConnRequest {
 
     fn accept_with(&mut self, ep: usize, private_data: &[u8]) -> Result<()> {
         let (size, data) = (count(private_data.len()), private_data.as_ptr().cast());
-        call!(self.handle, cr_accept(ep, size, data))?;
+        call!(self.handle, cr_accept(ep, size, data))
+            .map_err(|error| name_length(self.ia(), private_data.len(), error))?;
         self.answered = true;
         Ok(())
     }

@@ -24,7 +24,8 @@ use crate::pz::Pz;
 use crate::srq::Srq;
 use crate::sys::{Handle, call, free};
 
-/// An endpoint: one end of a connection. Clones are the same endpoint; dropping the last one disconnects and frees it.
+/// An endpoint: one end of a connection. Clones are the same endpoint; dropping the last one disconnects and frees it. It has no events
+/// after that: a thread that waits for them hears of [`Ep::disconnect`], and not of a drop.
 ///
 /// ```
 /// use std::time::Duration;
