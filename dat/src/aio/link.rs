@@ -7,7 +7,7 @@ use std::task::{Context as TaskContext, Poll};
 use super::context::{Shared, finish};
 use super::pool::{Buffer, Pool, sealed::Segment};
 use super::shared_receives::Queue;
-use super::state::{Link, Phase};
+use super::state::{Link, Phase, State};
 use crate::error::{Error, Result};
 use crate::{DtoOp, Ep, EpId};
 
@@ -139,6 +139,22 @@ impl Inner {
         if let Err(error) = self.shared.poll_events() {
             return Poll::Ready(Err(error));
         }
+        let mut state = self.shared.state();
+        let Some(link) = state.links.get_mut(&self.id) else {
+            return Poll::Pending;
+        };
+        if let Some(found) = look(link) {
+            return Poll::Ready(Ok(found));
+        }
+        if let Some(end) = Self::end(link) {
+            return Poll::Ready(Err(end));
+        }
+        drop(state);
+        let links = |state: &mut State| state.links.get_mut(&self.id).and_then(&mut look);
+        if let Some(found) = self.shared.linger(links) {
+            return Poll::Ready(Ok(found));
+        }
+        // Once more: another thread may have dequeued the event.
         let mut state = self.shared.state();
         let Some(link) = state.links.get_mut(&self.id) else {
             return Poll::Pending;

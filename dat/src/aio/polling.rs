@@ -4,6 +4,11 @@ use std::time::Duration;
 
 use dat_os::spin::Spin;
 
+use super::linger::MAX_MISSES;
+
+/// Waits without polling after that many which polling did not end.
+const REST: u32 = 256;
+
 /// A [`Spin`] that rests where it fails time and again. A task of a runtime does not yield its processor while it polls, and keeps
 /// it from a peer that waits for the same one.
 #[derive(Debug)]
@@ -14,11 +19,6 @@ pub(super) struct Polling {
     /// Waits that are still to pass without polling.
     rest: u32,
 }
-
-/// Waits in a row that polling may fail to end.
-const MAX_MISSES: u32 = 8;
-/// Waits without polling after that.
-const REST: u32 = 256;
 
 impl Polling {
     /// Returns a budget of `max`, or of zero if there is one of `processors` only.

@@ -1,0 +1,90 @@
+//! Whether a future polls for a moment before it waits. Pure.
+
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// Waits in a row that polling may fail to end.
+pub(super) const MAX_MISSES: u32 = 8;
+/// Waits without polling after that.
+const REST: u32 = 32;
+
+/// Rests where polling fails time and again. Several threads may use it; a count that one of them loses does not matter.
+#[derive(Debug)]
+pub(super) struct Linger {
+    /// Waits in a row that polling did not end.
+    misses: AtomicU32,
+    /// Waits that are still to pass without polling.
+    rest: AtomicU32,
+    /// Futures that the last events woke.
+    woken: AtomicUsize,
+    /// There are several processors: the peer may run meanwhile.
+    helps: bool,
+}
+
+impl Linger {
+    pub(super) const fn new(processors: usize) -> Self {
+        Self {
+            misses: AtomicU32::new(0),
+            rest: AtomicU32::new(0),
+            woken: AtomicUsize::new(0),
+            helps: processors > 1,
+        }
+    }
+
+    /// Returns whether the next wait polls.
+    pub(super) fn is_due(&self) -> bool {
+        if !self.helps || self.woken.load(Ordering::Relaxed) > 1 {
+            return false;
+        }
+        let rest = self.rest.load(Ordering::Relaxed);
+        if rest > 0 {
+            self.rest.store(rest - 1, Ordering::Relaxed);
+        }
+        rest == 0
+    }
+
+    /// Records how many futures the last events woke. Where it is more than one, others are about to run.
+    pub(super) fn woke(&self, count: usize) {
+        self.woken.store(count, Ordering::Relaxed);
+    }
+
+    /// Records whether polling found what the future waits for.
+    pub(super) fn ended(&self, found: bool) {
+        let misses = if found {
+            0
+        } else {
+            self.misses.load(Ordering::Relaxed) + 1
+        };
+        if misses == MAX_MISSES {
+            self.rest.store(REST, Ordering::Relaxed);
+        }
+        self.misses.store(misses % MAX_MISSES, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_future_lingers_until_that_fails_time_and_again() {
+        let linger = Linger::new(2);
+        for _ in 0..2 {
+            for _ in 0..MAX_MISSES {
+                assert!(linger.is_due());
+                linger.ended(false);
+            }
+            assert!((0..REST).all(|_| !linger.is_due()));
+        }
+        for _ in 0..REST {
+            for found in [false, false, true] {
+                assert!(linger.is_due());
+                linger.ended(found);
+            }
+        }
+        assert!(!Linger::new(1).is_due());
+        for (woken, due) in [(1, true), (2, false), (100, false), (1, true)] {
+            linger.woke(woken);
+            assert_eq!(linger.is_due(), due);
+        }
+    }
+}
