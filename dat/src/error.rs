@@ -445,7 +445,8 @@ impl Error {
             )
     }
 
-    /// Returns true if an attempt to connect found nothing that listens: not yet, not any more, or at another qualifier.
+    /// Returns true if an attempt to connect found nothing that listens: not yet, not any more, or at another qualifier. The user
+    /// engine knows that after 0.3 s, as it asks again for so long.
     ///
     /// ```
     /// use udapl::aio::{Context, Options, block_on};
