@@ -13,6 +13,7 @@ cd "$(dirname "$0")/.."
     . scripts/release-flags.sh
     cargo build --quiet --locked --release -p dat-bench
     cargo build --quiet --locked --release -p softrxe-near --example ring_bench
+    cargo build --quiet --locked --release -p udapl --features tokio --example tokio_echo
 }
 target=$(realpath "${CARGO_TARGET_DIR:-target}")
 cc -O2 -Wall -Werror -Icapi/include -L"$target/dist/lib" -o "$target/release/near-c" tests/bench/near.c -ldat2

@@ -205,6 +205,9 @@ fn same_host() -> Vec<(Figure, Contestant, Take)> {
             take(|| others::ring("64 B after 28 B, one way", 1.0)),
         ),
     ];
+    for (who, line) in [(W::Near, "rdma"), (W::Tcp, "tcp")] {
+        plan.push((F::Tokio, who, take(move || others::tokio_echo(line))));
+    }
     for (figure, who, arguments) in [
         (F::SendPolled, W::NearC, "send"),
         (F::SendBlocking, W::NearC, "wait"),

@@ -217,6 +217,46 @@ pub(crate) fn near_c(arguments: &str) -> Result<f64> {
     })
 }
 
+/// Runs the example `tokio_echo` of udapl, which echoes over RDMA (`line` is `rdma`) and over a TcpStream (`tcp`); returns half a round
+/// trip in us.
+pub(crate) fn tokio_echo(line: &str) -> Result<f64> {
+    const COUNT: &str = "20000";
+    let program = std::env::current_exe()?.with_file_name("examples/tokio_echo");
+    if !program.exists() {
+        return Err(format!("{} is not installed: scripts/bench.sh", program.display()).into());
+    }
+    let program = program.to_string_lossy();
+    // Without a time limit: taskset becomes the server, which ends with its `Peer`.
+    let mut server = Command::new("taskset");
+    server.args(["-c", "1", &program, "server", "near-server"]);
+    let (_server, listens) = Peer::speaking(&mut server)?;
+    let mut client = on("0", &program);
+    client.args(["client", "near-client"]);
+    let output = client
+        .args(listens.split_whitespace().skip(1))
+        .arg(COUNT)
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let each = text.lines().find_map(|text| {
+        let each = text.strip_prefix(line)?.split(", ").last()?;
+        micros(each.strip_suffix(" each")?)
+    });
+    each.map(|each| each / 2.0).ok_or_else(|| {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        format!("tokio_echo: no figure in its output: {text}{said}").into()
+    })
+}
+
+/// Reads a `Duration` in its own notation; returns microseconds.
+fn micros(text: &str) -> Option<f64> {
+    let units = [("ns", 1e-3), ("µs", 1.0), ("ms", 1e3), ("s", 1e6)];
+    let read = |(unit, scale): (&str, f64)| {
+        let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
+        Some(number * scale)
+    };
+    units.into_iter().find_map(read)
+}
+
 /// Runs `iperf3` over one TCP connection; returns GB/s.
 pub(crate) fn iperf() -> Result<f64> {
     installed("iperf3")?;

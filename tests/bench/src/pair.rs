@@ -30,8 +30,12 @@ impl Drop for Peer {
 impl Peer {
     /// Starts this program with `arguments`; returns it and its first line of output.
     pub(crate) fn ourselves(arguments: &[&str]) -> Result<(Self, String)> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(arguments)
+        Self::speaking(Command::new(std::env::current_exe()?).args(arguments))
+    }
+
+    /// Starts a program; returns it and its first line of output.
+    pub(crate) fn speaking(command: &mut Command) -> Result<(Self, String)> {
+        let mut child = command
             .stdout(Stdio::piped())
             .stdin(Stdio::null())
             .spawn()?;

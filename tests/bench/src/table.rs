@@ -19,6 +19,8 @@ pub(crate) enum Figure {
     SendBlocking,
     /// A message to an end that sleeps, one way.
     SendAsleep,
+    /// An echo of futures in tokio.
+    Tokio,
     WritePolled,
     Messages,
     Write(usize),
@@ -42,6 +44,7 @@ impl Figure {
             Self::DataOnly => "the same without acknowledgements, us".into(),
             Self::SendBlocking => "send 64 B, blocking, half round trip, us".into(),
             Self::SendAsleep => "64 B to an end that sleeps, one way, us".into(),
+            Self::Tokio => "echo of 64 B in tokio, half round trip, us".into(),
             Self::WritePolled => "RDMA write 64 B, polled, half round trip, us".into(),
             Self::Messages => "RDMA writes of 64 B, million/s".into(),
             Self::Crowd => {
@@ -65,6 +68,7 @@ impl Figure {
                 | Self::DataOnly
                 | Self::SendBlocking
                 | Self::SendAsleep
+                | Self::Tokio
                 | Self::WritePolled
                 | Self::Crowd
                 | Self::Alone(_)
@@ -94,6 +98,8 @@ pub(crate) enum Contestant {
     Near,
     Ring,
     Futex,
+    /// tokio's TcpStream over the loopback.
+    Tcp,
     UcxCma,
     UcxPosix,
     FabricShm,
@@ -115,6 +121,7 @@ const SAME_HOST: &[Contestant] = &[
     Contestant::Near,
     Contestant::Ring,
     Contestant::Futex,
+    Contestant::Tcp,
     Contestant::UcxCma,
     Contestant::UcxPosix,
     Contestant::FabricShm,
@@ -142,6 +149,7 @@ impl Contestant {
             Self::Near => "user engine, near=auto, Rust API",
             Self::Ring => "bare ring",
             Self::Futex => "bare futex",
+            Self::Tcp => "TcpStream",
             Self::UcxCma => "UCX posix,cma",
             Self::UcxPosix => "UCX posix",
             Self::FabricShm => "libfabric shm",
@@ -201,6 +209,22 @@ const SAME_HOST_GOALS: [(Figure, Against, f64); 19] = [
     (Figure::Alone(2), Against::Other(Contestant::UcxCma), 1.2),
 ];
 
+/// Goals of the Rust API, with `near=auto`.
+const RUST_GOALS: [(Figure, Against, f64); 4] = [
+    (Figure::SendPolled, Against::Other(Contestant::NearC), 1.03),
+    (
+        Figure::SendBlocking,
+        Against::Other(Contestant::NearC),
+        1.03,
+    ),
+    (
+        Figure::Tokio,
+        Against::Figure(Figure::SendBlocking, Contestant::NearC),
+        1.5,
+    ),
+    (Figure::Tokio, Against::Other(Contestant::Tcp), 1.0),
+];
+
 /// Goals of the user engine: its figure is at most (less is better) or at least `factor` times the other value.
 const GOALS: [(Figure, Against, f64); 13] = [
     (Figure::SendPolled, Against::Other(Contestant::Raw), 1.25),
@@ -256,8 +280,13 @@ impl Table {
 
     /// Prints the tables in Markdown, the goals, and the figures that could not be measured.
     pub(crate) fn print(&self) {
-        self.print_part(NETWORK, &GOALS);
-        self.print_part(SAME_HOST, &SAME_HOST_GOALS);
+        if self.print_part(NETWORK) {
+            self.print_goals(Contestant::Engine, &GOALS);
+        }
+        if self.print_part(SAME_HOST) {
+            self.print_goals(Contestant::NearC, &SAME_HOST_GOALS);
+            self.print_goals(Contestant::Near, &RUST_GOALS);
+        }
         for ((figure, contestant), value) in &self.figures {
             if let Err(error) = value {
                 println!("{}, {}: {error}", figure.name(), contestant.name());
@@ -265,9 +294,8 @@ impl Table {
         }
     }
 
-    /// Prints the figures of `contestants` and the goals of the first one of them.
-    fn print_part(&self, contestants: &[Contestant], goals: &[(Figure, Against, f64)]) {
-        let engine = contestants[0];
+    /// Prints the figures of `contestants`. Returns whether there are some.
+    fn print_part(&self, contestants: &[Contestant]) -> bool {
         let rows: std::collections::BTreeSet<Figure> = self
             .figures
             .keys()
@@ -275,7 +303,7 @@ impl Table {
             .map(|(figure, _)| *figure)
             .collect();
         if rows.is_empty() {
-            return;
+            return false;
         }
         let columns: Vec<Contestant> = contestants
             .iter()
@@ -284,7 +312,7 @@ impl Table {
             .collect();
         println!(
             "| {} |{}",
-            engine.part(),
+            contestants[0].part(),
             columns
                 .iter()
                 .map(|w| format!(" {} |", w.name()))
@@ -302,10 +330,12 @@ impl Table {
             }
             println!();
         }
-        println!(
-            "\n| goal of the {} | ratio | goal | |\n|---|---:|---:|---|",
-            engine.name()
-        );
+        true
+    }
+
+    /// Prints the goals of a contestant.
+    fn print_goals(&self, engine: Contestant, goals: &[(Figure, Against, f64)]) {
+        let mut is_first = true;
         for (figure, against, goal) in goals.iter().copied() {
             let other = match against {
                 Against::Other(contestant) => self.get(figure, contestant),
@@ -316,6 +346,12 @@ impl Table {
             let (Some(ours), Some(other)) = (self.get(figure, engine), other) else {
                 continue;
             };
+            if std::mem::take(&mut is_first) {
+                println!(
+                    "\n| goal of the {} | ratio | goal | |\n|---|---:|---:|---|",
+                    engine.name()
+                );
+            }
             let ratio = ours / other;
             let (sense, met) = if figure.less_is_better() {
                 ("at most", ratio <= goal)
