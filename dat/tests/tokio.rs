@@ -55,3 +55,55 @@ fn an_adapter_is_not_opened_outside_a_runtime() {
     assert!(matches!(error, udapl::Error::System { .. }), "{error}");
     assert!(error.to_string().contains("tokio runtime"), "{error}");
 }
+
+/// Answers each message, in a thread with a runtime of its own; returns where it listens.
+fn echo_server() -> (std::net::IpAddr, u64) {
+    let (sender, at) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build();
+        runtime.expect("a runtime").block_on(async {
+            let context = Context::open_tokio("softrxe-lo").expect("opens");
+            let mut listener = context.listen(None, Options::default()).expect("listens");
+            let at = (context.address(), listener.conn_qual());
+            sender.send(at).expect("is awaited");
+            let connection = listener.accept().await.expect("accepts");
+            let pool = context.pool(1, 64).expect("a pool");
+            while let Ok(message) = connection.recv().await {
+                let answer = pool.take().await.filled(&message);
+                drop(message);
+                // The client may be gone by now.
+                let _ = connection.send(answer).await;
+            }
+        });
+    });
+    at.recv().expect("it listens")
+}
+
+#[tokio::test]
+async fn a_task_whose_answers_come_at_once_leaves_the_others_their_turns() {
+    const ROUNDS: usize = 500;
+    let (address, qualifier) = echo_server();
+    let context = Context::open_tokio("softrxe-lo").expect("opens");
+    let options = Options::default();
+    let connection = context.connect(address, qualifier, &options).await;
+    let connection = connection.expect("connects");
+    let pool = context.pool(1, 64).expect("a pool");
+    let task = tokio::spawn(async move {
+        for _ in 0..ROUNDS {
+            let ping = pool.take().await.filled(b"ping");
+            let send = connection.send(ping).posted().await;
+            assert_eq!(&connection.recv().await.expect("answered")[..], b"ping");
+            send.await.1.expect("sent");
+        }
+    });
+    let mut turns = 0;
+    while !task.is_finished() {
+        turns += 1;
+        tokio::task::yield_now().await;
+    }
+    task.await.expect("it ends");
+    // Each round has two results; a turn ends after 32.
+    assert!(turns >= 2 * ROUNDS / 33, "{turns} turns of the other task");
+}

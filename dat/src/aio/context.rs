@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use dat_os::schedule::processors;
 
-use super::linger::Linger;
+use super::linger::{Linger, Turns};
 use super::pool::Pool;
 use super::state::{State, Todo};
 use crate::error::{Error, Result};
@@ -56,6 +56,7 @@ pub(super) struct Shared {
     /// Events that were dequeued, to see whether a poll found some.
     dequeued: AtomicU64,
     linger: Linger,
+    pub(super) turns: Turns,
     address: IpAddr,
     /// Dropped with the context: what tells the thread or the task to end.
     watcher: OnceLock<Box<dyn Any + Send + Sync>>,
@@ -278,6 +279,7 @@ impl Context {
             notify,
             dequeued: AtomicU64::new(0),
             linger: Linger::new(processors()),
+            turns: Turns::default(),
             address,
             watcher: OnceLock::new(),
         };

@@ -61,9 +61,52 @@ impl Linger {
     }
 }
 
+/// Results in a row after which a task leaves the others of its thread their turns.
+const TURN: u32 = 32;
+
+/// Counts what futures find without waiting. A task that always finds something would never let the others run.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    found: AtomicU32,
+}
+
+impl Turns {
+    /// Returns whether a future is to wait, although it may find something; it is woken at once.
+    pub(super) fn is_over(&self) -> bool {
+        let is_over = self.found.load(Ordering::Relaxed) >= TURN;
+        if is_over {
+            self.found.store(0, Ordering::Relaxed);
+        }
+        is_over
+    }
+
+    /// Records whether a future found something, or waits.
+    pub(super) fn ended(&self, found: bool) {
+        let count = if found {
+            self.found.load(Ordering::Relaxed) + 1
+        } else {
+            0
+        };
+        self.found.store(count, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_turn_ends_after_results_in_a_row() {
+        let turns = Turns::default();
+        for found in [TURN, TURN - 1, 1] {
+            for _ in 0..found {
+                assert!(!turns.is_over());
+                turns.ended(true);
+            }
+            assert_eq!(turns.is_over(), found == TURN);
+            turns.ended(false);
+        }
+    }
 
     #[test]
     fn a_future_lingers_until_that_fails_time_and_again() {

@@ -125,6 +125,21 @@ impl Inner {
     pub(super) fn poll<T>(
         &self,
         context: &TaskContext<'_>,
+        look: impl FnMut(&mut Link) -> Option<T>,
+    ) -> Poll<Result<T>> {
+        let turns = &self.shared.turns;
+        if turns.is_over() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let done = self.poll_in_turn(context, look);
+        turns.ended(done.is_ready());
+        done
+    }
+
+    fn poll_in_turn<T>(
+        &self,
+        context: &TaskContext<'_>,
         mut look: impl FnMut(&mut Link) -> Option<T>,
     ) -> Poll<Result<T>> {
         if let Some(found) = self

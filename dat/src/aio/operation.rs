@@ -185,11 +185,18 @@ impl<B: Send + 'static> Future for Operation<B> {
         if !this.poll_begin(context) {
             return Poll::Pending;
         }
+        // Posted in any case.
+        let shared = Arc::clone(this.link.shared());
+        if shared.turns.is_over() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let outcome = match (this.refused.take(), this.cookie) {
             (Some(error), _) => Some(Err(error)),
             (None, Some(cookie)) => this.poll_completion(cookie, was_posted, context),
             (None, None) => None,
         };
+        shared.turns.ended(outcome.is_some());
         let Some(outcome) = outcome else {
             return Poll::Pending;
         };
