@@ -101,8 +101,8 @@ impl Srq {
     /// Posts a receive (dat_srq_post_recv); at most 16 slices. Its completion names the endpoint that used it.
     ///
     /// # Errors
-    /// [`PostError::QueueFull`], [`PostError::OtherZone`], [`PostError::ReadOnly`], [`PostError::TooManySegments`],
-    /// [`PostError::Refused`].
+    /// [`PostError::QueueFull`](crate::PostError::QueueFull), [`PostError::OtherZone`](crate::PostError::OtherZone), [`PostError::ReadOnly`](crate::PostError::ReadOnly), [`PostError::TooManySegments`](crate::PostError::TooManySegments),
+    /// [`PostError::Refused`](crate::PostError::Refused).
     pub fn post_recv(&self, slices: &[Slice<'_>], cookie: u64) -> Result<(), PostError> {
         const NAME: PostCall = PostCall::SharedReceive;
         let most = self.inner.segments.load(Ordering::Relaxed);
@@ -117,7 +117,7 @@ impl Srq {
     /// Changes the maximum of posted receives (dat_srq_resize).
     ///
     /// # Errors
-    /// [`Error::State`] below the number of posted receives; [`Error::Resources`]; [`Error::Call`].
+    /// [`Error::State`](crate::Error::State) below the number of posted receives; [`Error::Resources`](crate::Error::Resources); [`Error::Call`](crate::Error::Call).
     pub fn resize(&self, max_recv: u32) -> Result<()> {
         call!(self.handle(), srq_resize(count(max_recv as usize)))
     }
@@ -142,7 +142,7 @@ impl Srq {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unsupported`], [`Error::Call`].
+    /// [`Error::Unsupported`](crate::Error::Unsupported), [`Error::Call`](crate::Error::Call).
     pub fn set_low_watermark(&self, receives: u32) -> Result<()> {
         call!(self.handle(), srq_set_lw(count(receives as usize)))
     }
@@ -150,7 +150,7 @@ impl Srq {
     /// Queries the queue (dat_srq_query).
     ///
     /// # Errors
-    /// [`Error::Call`].
+    /// [`Error::Call`](crate::Error::Call).
     pub fn info(&self) -> Result<SrqInfo> {
         let param: DatSrqParam = query!(self.handle(), srq_query(0xff));
         let known = |count: i32| u32::try_from(count).ok();
@@ -168,7 +168,7 @@ impl Ia {
     /// Creates a shared receive queue for `max_recv` receives of at most `max_segments` segments (dat_srq_create).
     ///
     /// # Errors
-    /// [`Error::Limit`], [`Error::Resources`], [`Error::Unsupported`], [`Error::Call`].
+    /// [`Error::Limit`](crate::Error::Limit), [`Error::Resources`](crate::Error::Resources), [`Error::Unsupported`](crate::Error::Unsupported), [`Error::Call`](crate::Error::Call).
     pub fn create_srq(&self, pz: &Pz, max_recv: u32, max_segments: u32) -> Result<Srq> {
         let mut attr = DatSrqAttr {
             max_recv_dtos: count(max_recv as usize),

@@ -121,7 +121,7 @@ impl Shared {
         result
     }
 
-    /// Polls for a moment, until `look` finds what a future waits for: most replies take less time than a way through the runtime.
+    /// Polls for a moment, until `look` finds the event that a future waits for: most replies take less time than a way through the runtime.
     /// Ends when an event of another future came, and does not begin while several other futures are to run.
     pub(super) fn linger<T>(&self, mut look: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
         if !self.linger.is_due() {

@@ -160,9 +160,8 @@ impl<B: Send + 'static> Operation<B> {
             if let Err(error) = shared.poll_events() {
                 tracing::error!(%error, "events of an adapter cannot be dequeued");
             }
-        } else if let Some(done) = shared.linger(|state| state.completed(cookie)) {
-            return Some(result(done));
         }
+        // An operation does not linger: of several futures that are polled in turn, each would wait for its own before the next one posts.
         let done = shared.state().poll(cookie, context.waker());
         done.map(result)
     }

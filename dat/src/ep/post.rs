@@ -110,7 +110,7 @@ impl Ep {
     /// ```
     ///
     /// # Errors
-    /// [`PostError::NotConnected`](crate::PostError::NotConnected), [`PostError::QueueFull`](crate::PostError::QueueFull), [`PostError::TooManySegments`](crate::PostError::TooManySegments), [`PostError::OtherZone`](crate::PostError::OtherZone), [`PostError::Call`](crate::PostError::Call).
+    /// [`PostError::NotConnected`](crate::PostError::NotConnected), [`PostError::QueueFull`](crate::PostError::QueueFull), [`PostError::TooManySegments`](crate::PostError::TooManySegments), [`PostError::OtherZone`](crate::PostError::OtherZone), [`PostError::Refused`](crate::PostError::Refused).
     #[inline]
     pub fn post_send(&self, slices: &[Slice<'_>], cookie: u64) -> Result<(), PostError> {
         self.post_send_with(slices, cookie, CompletionFlags::empty())
@@ -259,7 +259,7 @@ impl Ep {
     ///
     /// # Errors
     /// [`PostError::QueueFull`](crate::PostError::QueueFull), [`PostError::NoEvd`](crate::PostError::NoEvd), [`PostError::HasSrq`](crate::PostError::HasSrq), [`PostError::OtherZone`](crate::PostError::OtherZone), [`PostError::ReadOnly`](crate::PostError::ReadOnly),
-    /// [`PostError::TooManySegments`](crate::PostError::TooManySegments), [`PostError::Call`](crate::PostError::Call).
+    /// [`PostError::TooManySegments`](crate::PostError::TooManySegments), [`PostError::Refused`](crate::PostError::Refused).
     #[inline]
     pub fn post_recv(&self, slices: &[Slice<'_>], cookie: u64) -> Result<(), PostError> {
         self.post_recv_with(slices, cookie, CompletionFlags::empty())
@@ -453,7 +453,7 @@ impl Ep {
     /// ```
     ///
     /// # Errors
-    /// As [`Ep::post_send`]; [`PostError::Unsupported`](crate::PostError::Unsupported) without the IB extension.
+    /// As [`Ep::post_send`]; [`PostError::Refused`](crate::PostError::Refused) without the IB extension.
     pub fn post_rdma_write_immediate(
         &self,
         slices: &[Slice<'_>],
