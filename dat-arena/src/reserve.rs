@@ -243,10 +243,16 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Backed<A> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, PoisonError};
+
     use super::*;
+
+    /// The pool is one for the process, and `cargo test` runs the tests of a process at the same time.
+    static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]
     fn blocks_of_the_pool_do_not_overlap_and_are_reused() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let sizes = [1, 64, 65, 4000, LARGEST];
         let layouts = sizes.map(|size| Layout::from_size_align(size, 16).unwrap());
         let before = USED.load(Ordering::Relaxed);
@@ -281,6 +287,7 @@ mod tests {
 
     #[test]
     fn a_block_that_grows_keeps_its_bytes_and_leaves_the_pool() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let layout = Layout::from_size_align(100, 8).unwrap();
         let block = take(layout);
         // SAFETY: blocks of these sizes, used like those of any allocator.

@@ -134,9 +134,7 @@ fn answer_the_dead() {
         let side = side(&ia, &pz, &events(&ia));
         let begin = if answered_first {
             // Stopped, it does not confirm the answer.
-            let pid = caller.0.id().cast_signed();
-            // SAFETY: a plain system call on a child that was not waited for.
-            assert_eq!(unsafe { libc::kill(pid, libc::SIGSTOP) }, 0);
+            caller.stop();
             request.accept(&side.ep, &[]).expect("accepts");
             caller.kill();
             Instant::now()
@@ -225,6 +223,18 @@ impl Process {
             .any(|line| line.ends_with("ready"));
         assert!(ready, "{role} ended before it was ready");
         Self(child)
+    }
+
+    /// Stops the process. Returns when each of its threads has stopped: kill(2) returns before that.
+    fn stop(&self) {
+        let pid = self.0.id().cast_signed();
+        let mut status = 0;
+        // SAFETY: plain system calls on a child that was not waited for; `status` outlives the call.
+        unsafe {
+            assert_eq!(libc::kill(pid, libc::SIGSTOP), 0);
+            assert_eq!(libc::waitpid(pid, &raw mut status, libc::WUNTRACED), pid);
+        }
+        assert!(libc::WIFSTOPPED(status), "status {status:#x}");
     }
 
     /// Sends SIGKILL, so that nothing is closed in order.
