@@ -6,13 +6,10 @@ use std::sync::{Mutex, PoisonError};
 
 use dat_abi::types::{DatCount, DatHandle};
 use dat_abi::v2_0::types::DatEvent;
-use dat_core::error::{Error as Code, Kind};
 use dat_core::iov::{LmrTriplet, RmrTriplet};
 
 use crate::serial;
-use crate::sys::Handle;
-
-const NOT_IMPLEMENTED: u32 = Code::of(Kind::NotImplemented).code();
+use crate::sys::{ABSENT, Handle};
 
 macro_rules! hot {
     ($($slot:ident($($arg:ident: $type:ty),*)),* $(,)?) => {
@@ -56,7 +53,7 @@ macro_rules! hot {
                     match Handle(handle).table().$slot {
                         // SAFETY: the caller's promise.
                         Some(slot) => unsafe { slot(handle, $($arg),*) },
-                        None => NOT_IMPLEMENTED,
+                        None => ABSENT.code(),
                     }
                 }
             )*
@@ -67,7 +64,7 @@ macro_rules! hot {
             use super::*;
             $(
                 pub(super) extern "C" fn $slot(_: DatHandle, $(_: $type),*) -> u32 {
-                    NOT_IMPLEMENTED
+                    ABSENT.code()
                 }
             )*
         }
@@ -78,7 +75,6 @@ hot! {
     ep_post_send(count: DatCount, iov: *mut LmrTriplet, cookie: u64, flags: u32),
     ep_post_recv(count: DatCount, iov: *mut LmrTriplet, cookie: u64, flags: u32),
     ep_post_rdma_write(count: DatCount, iov: *mut LmrTriplet, cookie: u64, to: *const RmrTriplet, flags: u32),
-    ep_post_rdma_read(count: DatCount, iov: *mut LmrTriplet, cookie: u64, from: *const RmrTriplet, flags: u32),
     evd_dequeue(event: *mut DatEvent),
 }
 

@@ -83,7 +83,7 @@ pub(crate) struct Entry {
     /// The handle, or [`NO_HANDLE`] if an SRQ counts the receives.
     counts_all: AtomicUsize,
     /// Handle of the zone with which segments of requests are compared; 0 if a request may have no segment.
-    request_zone: AtomicUsize,
+    zone: AtomicUsize,
     /// The same for receives; 0 also if the endpoint takes none.
     receive_zone: AtomicUsize,
 }
@@ -129,7 +129,7 @@ impl Entry {
             done: [const { AtomicU64::new(0) }; OPERATIONS],
             receives: AtomicPtr::new(std::ptr::null_mut()),
             counts_all: AtomicUsize::new(NO_HANDLE),
-            request_zone: AtomicUsize::new(0),
+            zone: AtomicUsize::new(0),
             receive_zone: AtomicUsize::new(0),
         }
     }
@@ -206,14 +206,14 @@ impl Entry {
 
     /// Sets the zones with which segments of requests and of receives are compared; 0 refuses segments.
     pub(crate) fn set_zones(&self, requests: usize, receives: usize) {
-        self.request_zone.store(requests, Ordering::Relaxed);
+        self.zone.store(requests, Ordering::Relaxed);
         self.receive_zone.store(receives, Ordering::Relaxed);
     }
 
     /// Returns the zone of requests with one segment, or 0.
     #[inline]
-    pub(crate) fn request_zone(&self) -> usize {
-        self.request_zone.load(Ordering::Relaxed)
+    pub(crate) fn zone(&self) -> usize {
+        self.zone.load(Ordering::Relaxed)
     }
 
     /// Returns the zone of receives with one segment, or 0.

@@ -1,5 +1,6 @@
 //! The smallest executor, for programs and tests without a runtime.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -40,20 +41,10 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 /// assert_eq!(both, (6, "seven"));
 /// ```
 pub async fn join<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
-    let (mut a, mut b) = (Box::pin(a), Box::pin(b));
-    let (mut of_a, mut of_b) = (None, None);
-    std::future::poll_fn(move |context| {
-        poll_into(a.as_mut(), &mut of_a, context);
-        poll_into(b.as_mut(), &mut of_b, context);
-        match (of_a.take(), of_b.take()) {
-            (Some(a), Some(b)) => Poll::Ready((a, b)),
-            (a, b) => {
-                (of_a, of_b) = (a, b);
-                Poll::Pending
-            }
-        }
-    })
-    .await
+    let a = async { Ok::<_, Infallible>(a.await) };
+    let b = async { Ok(b.await) };
+    let Ok(both) = try_join(a, b).await;
+    both
 }
 
 /// Runs two futures at the same time. Returns both values, or the first error, which drops the other future: where one side of a

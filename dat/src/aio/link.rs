@@ -154,32 +154,25 @@ impl Inner {
         if let Err(error) = self.shared.poll_events() {
             return Poll::Ready(Err(error));
         }
-        let mut state = self.shared.state();
-        let Some(link) = state.links.get_mut(&self.id) else {
-            return Poll::Pending;
+        // The end comes after what arrived before it.
+        let mut settle = |state: &mut State| {
+            let link = state.links.get_mut(&self.id)?;
+            look(link).map(Ok).or_else(|| Self::end(link).map(Err))
         };
-        if let Some(found) = look(link) {
-            return Poll::Ready(Ok(found));
+        if let Some(done) = settle(&mut self.shared.state()) {
+            return Poll::Ready(done);
         }
-        if let Some(end) = Self::end(link) {
-            return Poll::Ready(Err(end));
-        }
-        drop(state);
-        let links = |state: &mut State| state.links.get_mut(&self.id).and_then(&mut look);
-        if let Some(found) = self.shared.linger(links) {
-            return Poll::Ready(Ok(found));
+        if let Some(done) = self.shared.linger(&mut settle) {
+            return Poll::Ready(done);
         }
         // Once more: another thread may have dequeued the event.
         let mut state = self.shared.state();
+        if let Some(done) = settle(&mut state) {
+            return Poll::Ready(done);
+        }
         let Some(link) = state.links.get_mut(&self.id) else {
             return Poll::Pending;
         };
-        if let Some(found) = look(link) {
-            return Poll::Ready(Ok(found));
-        }
-        if let Some(end) = Self::end(link) {
-            return Poll::Ready(Err(end));
-        }
         if !link.watchers.iter().any(|w| w.will_wake(context.waker())) {
             link.watchers.push(context.waker().clone());
         }

@@ -60,9 +60,7 @@ pub struct Ep {
 struct Inner {
     handle: Handle,
     entry: &'static Entry,
-    /// Handle of the zone, with which regions of requests are compared.
-    zone: AtomicUsize,
-    /// The same for receives; 0 if the endpoint takes none.
+    /// Handle of the zone, with which regions of receives are compared; 0 if the endpoint takes none.
     receive_zone: AtomicUsize,
     /// Maximum number of segments of a request and of a receive.
     segments: [AtomicUsize; 2],
@@ -127,7 +125,6 @@ impl Ep {
             inner: Arc::new(Inner {
                 handle,
                 entry,
-                zone: AtomicUsize::new(zone),
                 receive_zone: AtomicUsize::new(0),
                 segments: segments.map(|count| AtomicUsize::new(count as usize)),
                 parts: Mutex::new(parts),
@@ -144,7 +141,6 @@ impl Ep {
             _ => zone,
         };
         let zone = parts.pz.handle().0;
-        self.inner.zone.store(zone, Ordering::Relaxed);
         let receives = parts.receive_zone();
         self.inner.receive_zone.store(receives, Ordering::Relaxed);
         let receives = one(Side::Receives, receives);
@@ -262,6 +258,6 @@ impl Ep {
 
     #[inline]
     fn zone(&self) -> usize {
-        self.inner.zone.load(Ordering::Relaxed)
+        self.entry.zone()
     }
 }

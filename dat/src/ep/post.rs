@@ -21,6 +21,37 @@ use crate::sys::call;
 /// Instead of a return code: the post is none of those with one segment that need no other check. No call returns this number.
 const SEVERAL: u32 = u32::MAX;
 
+/// `post_one!(ep, slices, zone, call, flags, slot(arguments...))`: makes a post with one segment of the endpoint's zone, and returns its
+/// result from the caller. Anything else falls through. One `return` of a success, rather than one for each way there, keeps the
+/// result out of memory.
+macro_rules! post_one {
+    ($ep:expr, $slices:expr, $zone:ident, $call:expr, $flags:expr, $slot:ident($($arg:expr),*)) => {
+        let mut code = SEVERAL;
+        if let [slice] = $slices
+            && slice.$zone == $ep.entry.$zone()
+        {
+            let mut one = slice.triplet;
+            $ep.count(side($call), $flags);
+            code = quick!($ep.hot, $ep.handle(), $slot(1, &raw mut one $(, $arg)*));
+        }
+        if code == DAT_SUCCESS {
+            return Ok(());
+        }
+        if code != SEVERAL {
+            return Err($ep.refused($call, code));
+        }
+    };
+}
+
+/// Returns the side of an endpoint that counts a post.
+#[inline]
+const fn side(call: PostCall) -> Side {
+    match call.queue() {
+        Queue::Receives => Side::Receives,
+        _ => Side::Requests,
+    }
+}
+
 impl Ep {
     /// Returns the segments of a request.
     #[inline]
@@ -49,22 +80,18 @@ impl Ep {
         flags: CompletionFlags,
         post: impl FnOnce() -> Result<(), PostError>,
     ) -> Result<(), PostError> {
-        let entry = self.entry;
-        if flags.contains(CompletionFlags::SUPPRESS) {
-            entry.inexact();
-        }
-        entry.post(side);
+        self.count(side, flags);
         // Not `if posted.is_err()`: the result, with room for an error, would be copied.
         match post() {
             Ok(()) => Ok(()),
             Err(error) => {
-                entry.unpost(side);
+                self.entry.unpost(side);
                 Err(error)
             }
         }
     }
 
-    /// Counts a quick post, before it is made.
+    /// Counts a post, before it is made.
     #[inline]
     fn count(&self, side: Side, flags: CompletionFlags) {
         if flags.contains(CompletionFlags::SUPPRESS) {
@@ -77,10 +104,7 @@ impl Ep {
     #[cold]
     #[inline(never)]
     fn refused(&self, call: PostCall, code: u32) -> PostError {
-        self.entry.unpost(match call.queue() {
-            Queue::Receives => Side::Receives,
-            _ => Side::Requests,
-        });
+        self.entry.unpost(side(call));
         // The caller has seen that it is no success.
         let code = Code::from_code(code).unwrap_or(Code::of(Kind::InternalError));
         PostError::of(call, code)
@@ -154,24 +178,14 @@ impl Ep {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<(), PostError> {
-        let mut code = SEVERAL;
-        if let [slice] = slices
-            && slice.zone == self.entry.request_zone()
-        {
-            let mut one = slice.triplet;
-            self.count(Side::Requests, flags);
-            code = quick!(
-                self.hot,
-                self.handle(),
-                ep_post_send(1, &raw mut one, cookie, flags.bits())
-            );
-        }
-        if code == DAT_SUCCESS {
-            return Ok(());
-        }
-        if code != SEVERAL {
-            return Err(self.refused(PostCall::Send, code));
-        }
+        post_one!(
+            self,
+            slices,
+            zone,
+            PostCall::Send,
+            flags,
+            ep_post_send(cookie, flags.bits())
+        );
         self.send_several(slices, cookie, flags)
     }
 
@@ -276,24 +290,14 @@ impl Ep {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<(), PostError> {
-        let mut code = SEVERAL;
-        if let [slice] = slices
-            && slice.receive_zone == self.entry.receive_zone()
-        {
-            let mut one = slice.triplet;
-            self.count(Side::Receives, flags);
-            code = quick!(
-                self.hot,
-                self.handle(),
-                ep_post_recv(1, &raw mut one, cookie, flags.bits())
-            );
-        }
-        if code == DAT_SUCCESS {
-            return Ok(());
-        }
-        if code != SEVERAL {
-            return Err(self.refused(PostCall::Receive, code));
-        }
+        post_one!(
+            self,
+            slices,
+            receive_zone,
+            PostCall::Receive,
+            flags,
+            ep_post_recv(cookie, flags.bits())
+        );
         self.receive_several(slices, cookie, flags)
     }
 
@@ -349,24 +353,14 @@ impl Ep {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<(), PostError> {
-        let mut code = SEVERAL;
-        if let [slice] = slices
-            && slice.zone == self.entry.request_zone()
-        {
-            let mut one = slice.triplet;
-            self.count(Side::Requests, flags);
-            code = quick!(
-                self.hot,
-                self.handle(),
-                ep_post_rdma_write(1, &raw mut one, cookie, remote.as_triplet(), flags.bits())
-            );
-        }
-        if code == DAT_SUCCESS {
-            return Ok(());
-        }
-        if code != SEVERAL {
-            return Err(self.refused(PostCall::RdmaWrite, code));
-        }
+        post_one!(
+            self,
+            slices,
+            zone,
+            PostCall::RdmaWrite,
+            flags,
+            ep_post_rdma_write(cookie, remote.as_triplet(), flags.bits())
+        );
         self.write_several(slices, remote, cookie, flags)
     }
 
