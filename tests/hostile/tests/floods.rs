@@ -337,7 +337,7 @@ fn a_flood_of_connects_takes_little_processor_time_and_stops_no_client() {
         println!("processor time during the flood: server and client {spent:?}");
         println!("another process connects during the flood in {time:?}");
         assert!(
-            during >= other / 4,
+            during >= other / 10,
             "{during} pings while another client made {other}"
         );
     };
