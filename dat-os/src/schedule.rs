@@ -23,19 +23,40 @@ impl Slice {
     /// # Errors
     /// The errors of `sched_setattr`; a seccomp filter may refuse it.
     pub fn request(self) -> io::Result<()> {
-        let normal = [libc::SCHED_OTHER, libc::SCHED_BATCH].map(libc::c_int::cast_unsigned);
-        let Some(mut attr) = attributes().filter(|attr| normal.contains(&attr.sched_policy)) else {
-            return Ok(());
-        };
-        attr.sched_runtime = match self {
-            Self::Default => 0,
-            Self::Short => SHORT_NANOSECONDS,
-        };
-        // SAFETY: the kernel filled in `attr`, which is valid for the call; 0 is the calling thread.
-        match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0u32) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        change(|attr| {
+            attr.sched_runtime = match self {
+                Self::Default => 0,
+                Self::Short => SHORT_NANOSECONDS,
+            };
+        })
+    }
+}
+
+/// Makes the calling thread one that does not preempt the thread that wakes it (`SCHED_BATCH`), or an ordinary one again. A thread of a
+/// real-time or idle class is left as it is, and so is one whose scheduling attributes cannot be read.
+///
+/// # Errors
+/// The errors of `sched_setattr`; a seccomp filter may refuse it.
+pub fn let_wakers_run(on: bool) -> io::Result<()> {
+    let policy = if on {
+        libc::SCHED_BATCH
+    } else {
+        libc::SCHED_OTHER
+    };
+    change(|attr| attr.sched_policy = policy.cast_unsigned())
+}
+
+/// Changes the scheduling attributes of the calling thread if it is of an ordinary class.
+fn change(act: impl FnOnce(&mut libc::sched_attr)) -> io::Result<()> {
+    let normal = [libc::SCHED_OTHER, libc::SCHED_BATCH].map(libc::c_int::cast_unsigned);
+    let Some(mut attr) = attributes().filter(|attr| normal.contains(&attr.sched_policy)) else {
+        return Ok(());
+    };
+    act(&mut attr);
+    // SAFETY: the kernel filled in `attr`, which is valid for the call; 0 is the calling thread.
+    match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0u32) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -107,6 +128,22 @@ mod tests {
                 "{before} {short}"
             );
             assert_eq!(slice(), before);
+        })
+        .join()
+        .expect("no panic");
+    }
+
+    #[test]
+    fn a_thread_lets_its_wakers_run_and_becomes_ordinary_again() {
+        std::thread::spawn(|| {
+            let policy = || attributes().expect("sched_getattr works").sched_policy as libc::c_int;
+            // Whoever started the tests chose it.
+            if policy() == libc::SCHED_OTHER {
+                let_wakers_run(true).unwrap();
+                assert_eq!(policy(), libc::SCHED_BATCH);
+                let_wakers_run(false).unwrap();
+                assert_eq!(policy(), libc::SCHED_OTHER);
+            }
         })
         .join()
         .expect("no panic");

@@ -59,6 +59,17 @@ pub(crate) struct State {
     pub(crate) driver: Driver,
 }
 
+/// What [`State::receive_records`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Arrived {
+    /// No record.
+    Nothing,
+    /// Records, and nothing but acknowledgements is left to be done for them.
+    Settled,
+    /// Records. There is more to be sent, or there are upcalls to be run.
+    Unsettled,
+}
+
 /// An adapter's lock, and what is used without it.
 pub(crate) struct Hub {
     pub(crate) settings: Settings,
@@ -265,6 +276,22 @@ impl State {
             engine.handle_timeout(now);
         }
         engine.counters().received != before
+    }
+
+    /// Receives the records that woke a thread, sends what is urgent, and collects the events, without a system call unless a peer has to
+    /// be woken. Acknowledgements that may wait are left to the helper, if it is woken where the thread stops driving.
+    pub(crate) fn receive_records(&mut self, now: Time) -> Arrived {
+        self.engine.memory().prepare(now);
+        if !self.near.receive(&mut self.engine, now) {
+            return Arrived::Nothing;
+        }
+        let hold = self.driver.roles.is_left_to_helper();
+        self.transmit(now, hold);
+        if self.near.is_unfinished() || self.pending.has_upcalls() {
+            Arrived::Unsettled
+        } else {
+            Arrived::Settled
+        }
     }
 
     /// Transmits what the engine has to send, except acknowledgements that may wait if `hold`, and collects its events.

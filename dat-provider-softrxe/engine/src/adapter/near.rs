@@ -48,6 +48,8 @@ pub(crate) struct Near {
     bells: PollSet,
     /// A thread prepared the rings for its sleep.
     armed: bool,
+    /// Since the last [`hear`](Self::hear) a thread slept, so the connections may have wake-ups.
+    unheard: bool,
     /// Time of the last record, if there was one.
     last_record: Option<Time>,
     /// Time of the last read of the UDP socket.
@@ -66,6 +68,8 @@ pub(crate) struct Near {
     ended: bool,
     /// Long messages are copied once where the kernel allows it.
     lends: bool,
+    /// Wake-ups of sleeping peers.
+    wakes: u64,
 }
 
 impl Near {
@@ -79,6 +83,7 @@ impl Near {
             by_peer: HashMap::new(),
             bells: PollSet::new()?,
             armed: false,
+            unheard: false,
             last_record: None,
             last_read: None,
             reads: 0,
@@ -88,6 +93,7 @@ impl Near {
             unfinished: false,
             ended: false,
             lends,
+            wakes: 0,
         })
     }
 
@@ -99,6 +105,11 @@ impl Near {
     /// Returns the number of channels.
     pub(crate) fn count(&self) -> usize {
         self.by_peer.len()
+    }
+
+    /// Returns how often this process woke a peer that slept.
+    pub(crate) const fn wakes(&self) -> u64 {
+        self.wakes
     }
 
     /// Returns whether there is a channel to `peer`.
@@ -171,7 +182,10 @@ impl Near {
         for up in self.channels.iter_mut().flatten() {
             match act(&mut up.link, engine) {
                 Ok(false) => {}
-                Ok(true) => up.wake(),
+                Ok(true) => {
+                    self.wakes += 1;
+                    up.wake();
+                }
                 Err(violation) => broken = Some((up.peer, violation)),
             }
         }
@@ -283,6 +297,11 @@ impl Near {
         unfinished
     }
 
+    /// Returns whether the last transmission left something to do.
+    pub(crate) const fn is_unfinished(&self) -> bool {
+        self.unfinished
+    }
+
     /// Returns, once, whether the last transmission left something to do: the watcher has to be woken to go on. A watcher that is about
     /// to sleep learns of it by [`arm`](Self::arm).
     pub(crate) const fn take_unfinished(&mut self) -> bool {
@@ -302,16 +321,23 @@ impl Near {
         sleeps && !std::mem::take(&mut self.ended)
     }
 
-    /// Ends the preparation for a sleep. Called by the thread that [`arm`](Self::arm)ed. Returns whether a peer has hung up since the
-    /// last call.
-    pub(crate) fn disarm(&mut self) -> bool {
-        if !std::mem::take(&mut self.armed) {
+    /// Ends the preparation for a sleep, without a system call. Called by the thread that [`arm`](Self::arm)ed. Wake-ups stay on the
+    /// connections, which end the next sleep unless [`hear`](Self::hear) comes first.
+    pub(crate) fn disarm(&mut self) {
+        if std::mem::take(&mut self.armed) {
+            self.unheard = true;
+            for up in self.channels.iter().flatten() {
+                up.link.disarm();
+            }
+        }
+    }
+
+    /// Takes the wake-ups of the sleeps since the last call. Returns whether a peer has hung up since then.
+    pub(crate) fn hear(&mut self) -> bool {
+        if !std::mem::take(&mut self.unheard) {
             return false;
         }
         let before = self.hung_up.len();
-        for up in self.channels.iter().flatten() {
-            up.link.disarm();
-        }
         let Self {
             channels,
             bells,

@@ -91,7 +91,10 @@ impl Transport for UserEngine {
     }
 
     fn own_counters(adapter: &Adapter) -> Vec<(&'static str, u64)> {
-        adapter.hub.state.lock().near_dial.counters()
+        let state = adapter.hub.state.lock();
+        let mut counters = state.near_dial.counters();
+        counters.push(("near_wakes", state.near.wakes()));
+        counters
     }
 
     fn close(adapter: &Adapter) {

@@ -9,7 +9,7 @@ use dat_os::schedule;
 use dat_os::sleep::{Slept, on_readable};
 use softrxe_proto::{Completion, CqId, PostError, Qpn, SendRequest};
 
-use super::super::hub::{Hub, State};
+use super::super::hub::{Arrived, Hub, State};
 use super::helper::POLL_SLEEP;
 use super::state::{Driver, MIN_SLEEP, Watcher};
 use crate::adaptive::oversubscription::PAUSE;
@@ -151,8 +151,9 @@ impl Hub {
                 state.notices.add_sleeper(cq, bell);
                 state.engine.arm_cq(cq);
             }
+            let due = state.engine.poll_timeout();
             let roles = &mut state.driver.roles;
-            let leads = roles.take_lead(&self.wakers);
+            let leads = roles.take_lead(due, &self.wakers);
             if !leads {
                 roles.followers.push(Arc::clone(bell));
             }
@@ -203,17 +204,26 @@ impl Hub {
 
     /// Sleeps on the descriptors and drives the engine, until `bell` rings or the time is over. `leads` becomes false if another
     /// thread has taken the lead meanwhile.
+    #[cold]
     fn lead(
         self: &Arc<Self>,
         bell: &Bell,
         leads: &mut bool,
         left: impl Fn() -> Option<Duration>,
     ) -> Parked {
+        let mut woken = false;
         loop {
             let (due, ignores_socket) = {
                 let mut state = self.state.lock();
                 let now = clock::now();
-                if state.near.disarm() {
+                state.near.disarm();
+                // What most sleeps end with comes first. The helper does what this leaves.
+                if woken && state.receive_records(now) == Arrived::Settled && bell.take() {
+                    return Parked::Woken;
+                }
+                // A signal that comes later is still there when the thread sleeps.
+                self.wakers.leader.clear();
+                if state.near.hear() {
                     state.driver.roles.wake_helper(&self.wakers);
                 }
                 if !state.receive(now, true)
@@ -230,7 +240,8 @@ impl Hub {
                     drop(state);
                     self.run_upcalls();
                     state = self.state.lock();
-                    *leads = state.driver.roles.take_lead(&self.wakers);
+                    let due = state.engine.poll_timeout();
+                    *leads = state.driver.roles.take_lead(due, &self.wakers);
                     if !*leads {
                         return Parked::Woken;
                     }
@@ -241,11 +252,11 @@ impl Hub {
                 }
                 // The consumer is not about to reply after all.
                 state.transmit(now, false);
-                self.leave_to_helper(&mut state);
                 let due = state.engine.poll_timeout();
+                state.driver.roles.wakes_at = due;
+                self.leave_to_helper(&mut state);
                 let watched = state.notices.any_watched();
                 let roles = &mut state.driver.roles;
-                roles.wakes_at = due;
                 roles.leader_ignores_socket = roles.polled_in_a_loop(watched);
                 roles.watched_since = roles.polls;
                 let ignores_socket = roles.leader_ignores_socket;
@@ -263,6 +274,7 @@ impl Hub {
                 (a, b) => a.or(b),
             };
             if bell.listen(&self.wakers.leader) {
+                woken = true;
                 let slept = if ignores_socket {
                     let limit = limit.map_or(POLL_SLEEP, |limit| limit.min(POLL_SLEEP));
                     on_readable([self.wakers.leader.as_raw_fd()], Some(limit))
@@ -270,7 +282,6 @@ impl Hub {
                     self.descriptors.sleep_or_wake(&self.wakers.leader, limit)
                 };
                 bell.unlisten();
-                self.wakers.leader.clear();
                 if let Slept::Interrupted | Slept::Cancelled = slept {
                     return slept.into();
                 }

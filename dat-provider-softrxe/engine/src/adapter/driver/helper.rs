@@ -76,6 +76,7 @@ impl Hub {
                 let mut state = self.state.lock();
                 let now = clock::now();
                 state.near.disarm();
+                state.near.hear();
                 self.reap_peers_at_close(&mut state, now);
                 state.receive(now, true);
                 state.transmit(now, false);
@@ -103,6 +104,7 @@ impl Hub {
         let mut spin = Spin::new(MAX_SPIN, processors());
         let mut slept: Option<(Duration, Instant)> = None;
         let mut requested = Slice::Default;
+        let mut rested = false;
         schedule::sleep_exactly();
         loop {
             let woken = Instant::now();
@@ -134,6 +136,11 @@ impl Hub {
             }
             if !idle || hung_up {
                 continue;
+            }
+            // Where a leader gives up the lead, its thread is to return from its wait before this one gets the processor.
+            let rests = plan == Plan::SleepUntilWoken;
+            if std::mem::replace(&mut rested, rests) != rests {
+                let_wakers_run(rests);
             }
             let back_off =
                 || back_off_until.map(|end| end.saturating_duration_since(Instant::now()));
@@ -204,9 +211,15 @@ impl Hub {
         roles.helper_woken = false;
         roles.helper_rests = false;
         // A few polls are no loop: the consumer may only read its memory now, and wait for what no other thread receives.
-        let polled = make_a_loop(roles.polls.wrapping_sub(*polls), watched);
+        // The last leader sent no acknowledgements, so polls before the end of its lead do not count either.
+        let since = roles.lead_ended.take().unwrap_or(*polls);
+        let polled = make_a_loop(roles.polls.wrapping_sub(since), watched);
         let driven = polled || roles.watcher == Watcher::Leader;
-        let hung_up = roles.watcher != Watcher::Leader && state.near.disarm();
+        let leads = roles.watcher == Watcher::Leader;
+        if !leads {
+            state.near.disarm();
+        }
+        let hung_up = !leads && state.near.hear();
         let roles = &mut state.driver.roles;
         *polls = roles.polls;
         let mut busy = false;
@@ -293,6 +306,13 @@ fn plan(state: &mut State, driven: bool) -> Plan {
     roles.watched_since = roles.polls;
     roles.wakes_at = engine.poll_timeout();
     Plan::Watch(roles.wakes_at)
+}
+
+/// Makes the helper thread one that does not preempt the thread that wakes it, or an ordinary one again.
+fn let_wakers_run(on: bool) {
+    if let Err(error) = schedule::let_wakers_run(on) {
+        tracing::debug!(%error, "sched_setattr refused a scheduling policy");
+    }
 }
 
 /// Requests `slice` for the helper thread.

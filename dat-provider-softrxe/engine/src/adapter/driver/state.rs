@@ -77,6 +77,8 @@ pub(crate) struct Roles {
     pub(super) wakes_at: Option<Time>,
     /// The helper sleeps until it is woken by [`wake_helper`](Self::wake_helper).
     pub(super) helper_rests: bool,
+    /// Value of `polls` when the last leader gave up the lead, until the helper's next round.
+    pub(super) lead_ended: Option<u32>,
     /// Last sleep of the helper for a fixed time, zero since it watched.
     pub(super) helper_slept_for: Duration,
     /// The helper was woken and has not run since.
@@ -98,6 +100,11 @@ impl Roles {
             || self.watcher == Watcher::Leader && self.leader_ignores_socket
     }
 
+    /// Returns whether the helper goes on as soon as the leader gives up the lead.
+    pub(crate) const fn is_left_to_helper(&self) -> bool {
+        matches!(self.watcher, Watcher::Leader) && self.helper_rests
+    }
+
     /// Counts a poll of a consumer. Returns whether it is to read the mailbox as well.
     pub(super) const fn count_poll(&mut self) -> bool {
         self.polls = self.polls.wrapping_add(1);
@@ -116,8 +123,8 @@ impl Roles {
         }
     }
 
-    /// Makes the caller the leader if there is none. Returns whether it is.
-    pub(super) fn take_lead(&mut self, wakers: &Wakers) -> bool {
+    /// Makes the caller the leader if there is none; `due` is the engine's next deadline. Returns whether it is.
+    pub(super) fn take_lead(&mut self, due: Option<Time>, wakers: &Wakers) -> bool {
         match self.watcher {
             Watcher::Leader => return false,
             Watcher::Helper => self.wake_helper(wakers),
@@ -126,7 +133,7 @@ impl Roles {
         self.watcher = Watcher::Leader;
         self.leader_ignores_socket = false;
         self.watched_since = self.polls;
-        self.wakes_at = None;
+        self.wakes_at = due;
         true
     }
 
@@ -134,6 +141,7 @@ impl Roles {
     pub(super) fn give_up_lead(&mut self, wakers: &Wakers) {
         self.watcher = Watcher::None;
         self.polls = self.polls.wrapping_add(1);
+        self.lead_ended = Some(self.polls);
         if let Some(next) = self.followers.pop() {
             next.ring();
         }
