@@ -77,8 +77,68 @@ pub fn sleep_exactly() {
     let _ = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds) };
 }
 
+/// Of the time that a thread is runnable, the part that it waits for a processor where processors are few: one in so many.
+const CROWDED: u64 = 4;
+
+/// Times of a thread in nanoseconds, from the start of the thread on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Runnable {
+    ran: u64,
+    waited: u64,
+}
+
+impl Runnable {
+    /// Returns the times of the calling thread; `None` without /proc, and for a kernel that does not count them. It calls no function of the C
+    /// library that is a cancellation point.
+    fn now() -> Option<Self> {
+        let path = c"/proc/thread-self/schedstat";
+        let mut text = [0; 64];
+        // SAFETY: `path` is a C string, `text` has room for its length, and the descriptor is closed once.
+        let length = unsafe {
+            let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+            let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
+            if file < 0 {
+                return None;
+            }
+            let length = libc::syscall(libc::SYS_read, file, text.as_mut_ptr(), text.len());
+            libc::syscall(libc::SYS_close, file);
+            usize::try_from(length).ok()?
+        };
+        Self::parse(text.get(..length)?)
+    }
+
+    fn parse(text: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
+        let mut next = || words.next()?.parse().ok();
+        Some(Self {
+            ran: next()?,
+            waited: next()?,
+        })
+    }
+
+    /// Returns whether the thread waited for a processor for a large part of the time since `before`.
+    const fn is_crowded_since(self, before: Self) -> bool {
+        let ran = self.ran.saturating_sub(before.ran);
+        let waited = self.waited.saturating_sub(before.waited);
+        waited > 0 && waited >= (ran + waited) / CROWDED
+    }
+}
+
+/// Returns true if the calling thread waited for a processor for a quarter of the time that it was runnable, or more, since its previous call of
+/// this function. Another thread that runs for some microseconds, and a hypervisor that takes the processor away, do not count. Where the kernel does not
+/// tell, any preemption counts. It takes some microseconds.
+pub fn crowded() -> bool {
+    thread_local! {
+        static BEFORE: Cell<Runnable> = const { Cell::new(Runnable { ran: 0, waited: 0 }) };
+    }
+    match Runnable::now() {
+        Some(now) => now.is_crowded_since(BEFORE.replace(now)),
+        None => preempted(),
+    }
+}
+
 /// Returns true if the scheduler preempted the calling thread since the thread's previous call of this function.
-pub fn preempted() -> bool {
+fn preempted() -> bool {
     thread_local! {
         static COUNTED: Cell<i64> = const { Cell::new(0) };
     }
@@ -170,6 +230,58 @@ mod tests {
                 stop.store(true, Ordering::Relaxed);
             });
         });
+    }
+
+    #[test]
+    fn a_thread_that_shares_its_processor_finds_it_crowded() {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let processor = pin(None);
+                let stop = &stop;
+                scope.spawn(move || {
+                    pin(Some(processor));
+                    while !stop.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+                // Each thread runs for a slice of some milliseconds.
+                while !crowded() {
+                    let begin = std::time::Instant::now();
+                    while begin.elapsed().as_millis() < 20 {
+                        std::hint::spin_loop();
+                    }
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+        });
+    }
+
+    #[test]
+    fn a_quarter_of_the_time_without_a_processor_is_crowded() {
+        let times = |text: &str| Runnable::parse(text.as_bytes());
+        let before = times("733035 86298 1\n").expect("the text of the kernel");
+        assert_eq!((before.ran, before.waited), (733_035, 86_298));
+        for (ran, waited, crowded) in [
+            (0, 0, false),
+            (300, 100, true),
+            (301, 100, true),
+            (304, 100, false),
+            (1_000_000, 20_000, false),
+            (0, 1, true),
+        ] {
+            let now = Runnable {
+                ran: before.ran + ran,
+                waited: before.waited + waited,
+            };
+            assert_eq!(now.is_crowded_since(before), crowded, "{ran} {waited}");
+        }
+        assert!(!Runnable::default().is_crowded_since(before));
+        for wrong in ["", "1", "1 x", "\u{ff}", "-1 2"] {
+            assert_eq!(times(wrong), None, "{wrong:?}");
+        }
+        let counted = std::path::Path::new("/proc/thread-self/schedstat").exists();
+        assert_eq!(Runnable::now().is_some(), counted);
     }
 
     /// Binds the calling thread to `processor`, or to the one on which it runs; returns the processor's number.

@@ -83,17 +83,17 @@ impl EmptyPolls {
         self.last = None;
     }
 
-    /// Records an empty poll. Returns whether the caller is to pause. `preempted` says whether the scheduler preempted the
-    /// calling thread since it was last called.
+    /// Records an empty poll. Returns whether the caller is to pause. `crowded` says whether the calling thread
+    /// waited for its processor since it was last called: a hypervisor can cause a gap as well.
     pub(crate) fn polled(
         &mut self,
         oversubscription: &mut Oversubscription,
         now: Time,
-        preempted: impl FnOnce() -> bool,
+        crowded: impl FnOnce() -> bool,
     ) -> bool {
         let gap = self.last.replace(now).map(|last| now.since(last));
         if gap.is_some_and(|gap| gap >= PREEMPTED) {
-            if self.row >= POLLS_OF_A_LOOP && preempted() {
+            if self.row >= POLLS_OF_A_LOOP && crowded() {
                 oversubscription.preempted(now);
             }
             self.row = 0;

@@ -77,7 +77,7 @@ impl Hub {
                 oversubscription,
                 ..
             } = &mut state.driver;
-            empty_polls.polled(oversubscription, now, schedule::preempted)
+            empty_polls.polled(oversubscription, now, schedule::crowded)
         } else {
             false
         };
