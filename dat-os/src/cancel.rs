@@ -55,6 +55,7 @@ mod c {
 }
 
 /// Sets the thread's cancellation state and returns the previous state.
+#[inline]
 fn set_state(state: c_int) -> c_int {
     #[cfg(target_env = "gnu")]
     {
@@ -84,6 +85,7 @@ pub struct Deferred {
 impl Deferred {
     /// Disables cancellation of the calling thread.
     #[must_use]
+    #[inline]
     pub fn new() -> Self {
         Self {
             before: set_state(c::DISABLE),
@@ -99,6 +101,7 @@ impl Default for Deferred {
 }
 
 impl Drop for Deferred {
+    #[inline]
     fn drop(&mut self) {
         if self.before != c::DISABLE {
             set_state(self.before);
@@ -107,6 +110,7 @@ impl Drop for Deferred {
 }
 
 /// Runs `body` with cancellation disabled, so that no call in it is a cancellation point.
+#[inline(always)]
 pub fn defer<R>(body: impl FnOnce() -> R) -> R {
     let _deferred = Deferred::new();
     body()

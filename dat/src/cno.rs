@@ -140,7 +140,7 @@ impl Cno {
     /// [`Error::TimedOut`], [`Error::Interrupted`], [`Error::Call`].
     pub fn wait(&self, timeout: Duration) -> Result<Woken> {
         let mut evd = DAT_HANDLE_NULL;
-        let code = sys::wait(self.handle().table_address(), timeout, |piece| {
+        let code = sys::wait(self.handle().table_address(), timeout, &mut |piece| {
             let wait = || call!(code self.handle(), cno_wait(piece, &raw mut evd));
             dat_os::cancel::defer(wait).unwrap_or_else(Code::code)
         });

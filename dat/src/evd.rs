@@ -185,21 +185,32 @@ impl Evd {
     ///
     /// # Errors
     /// [`Error::Call`]. An empty queue is `Ok(None)`.
-    #[inline]
+    #[inline(always)]
     pub fn poll(&self) -> Result<Option<Event>> {
-        let mut event = DatEvent::default();
-        let code = quick!(self.hot, self.handle(), evd_dequeue(&raw mut event));
+        let mut event = Filled::uninit();
+        let code = quick!(self.hot, self.handle(), evd_dequeue(event.zero()));
+        // Each way out builds its result where the caller wants it: a result that is moved costs as much as the call.
+        if code == DAT_SUCCESS && event.number() == event_number::DTO_COMPLETION {
+            return Ok(Some(Event::Completion(self.usual_completion(&event, 0))));
+        }
+        if code != DAT_SUCCESS && self.is_settled(code) {
+            return Ok(None);
+        }
+        self.poll_rare(code, &mut event)
+    }
+
+    /// The rest of a poll: an event that is no completion of a post, or an empty queue on which something depends.
+    #[cold]
+    #[inline(never)]
+    fn poll_rare(&self, code: u32, event: &mut Filled) -> Result<Option<Event>> {
         if code != DAT_SUCCESS {
-            if self.is_settled(code) {
-                return Ok(None);
-            }
-            match self.poll_again(code, &raw mut event) {
+            match self.poll_again(code, event.zero()) {
                 Ok(true) => {}
                 Ok(false) => return Ok(None),
                 Err(code) => return Err(Error::of("dat_evd_dequeue", code)),
             }
         }
-        Ok(Some(self.event(&event)))
+        Ok(Some(self.event(&event.whole())))
     }
 
     /// Takes the next completion, if there is one (dat_evd_dequeue). It costs less than [`Evd::poll`], and is for a dispatcher that
@@ -229,7 +240,7 @@ impl Evd {
     /// # Errors
     /// [`PollError::Disconnected`] if the event is the end of a connection; [`PollError::Unexpected`] for any other event;
     /// [`PollError::Refused`]. The completion of an operation that failed is no error: see [`Completion::result`].
-    #[inline]
+    #[inline(always)]
     pub fn poll_completion(&self) -> Result<Option<Completion>, PollError> {
         let mut event = Filled::uninit();
         let code = quick!(self.hot, self.handle(), evd_dequeue(event.clear()));
@@ -247,19 +258,25 @@ impl Evd {
     }
 
     /// Converts a completion that was taken.
-    #[inline]
+    #[inline(always)]
     fn completion(&self, event: &mut Filled) -> Result<Completion, PollError> {
         let mut immediate = 0;
         if event.number() != event_number::DTO_COMPLETION {
             immediate = self.rare_completion(event)?;
         }
+        Ok(self.usual_completion(event, immediate))
+    }
+
+    /// Converts a completion of a post that was taken, and counts it.
+    #[inline(always)]
+    fn usual_completion(&self, event: &Filled, immediate: u32) -> Completion {
         let dto = event.completion();
         let (handle, operation) = (dto.ep_handle, dto.operation);
         let ep = match self.inner.recent.complete_same(handle, operation) {
             Some(ep) => ep,
             None => self.other_endpoint(handle, operation),
         };
-        Ok(Completion::of(&dto, ep, immediate))
+        Completion::of(&dto, ep, immediate)
     }
 
     #[cold]
@@ -345,8 +362,22 @@ impl Evd {
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Interrupted`], [`Error::State`] if another thread waits or waiting is forbidden, [`Error::Call`].
+    #[inline]
     pub fn wait(&self, timeout: Duration) -> Result<Event> {
-        self.wait_for(1, timeout).map(|(event, _)| event)
+        let (mut event, mut more) = (Filled::uninit(), 0);
+        let code = self.wait_into(1, timeout, event.zero(), &mut more);
+        if code == DAT_SUCCESS && event.number() == event_number::DTO_COMPLETION {
+            return Ok(Event::Completion(self.usual_completion(&event, 0)));
+        }
+        self.waited_event(code, &event)
+    }
+
+    /// The rest of a wait: it failed, or the event is no completion of a post.
+    #[cold]
+    #[inline(never)]
+    fn waited_event(&self, code: u32, event: &Filled) -> Result<Event> {
+        sys::done("dat_evd_wait", code)?;
+        Ok(self.event(&event.whole()))
     }
 
     /// Waits until `threshold` events are there, and returns the first one and the number of the others.
@@ -371,24 +402,53 @@ impl Evd {
     /// # Errors
     /// As [`Evd::wait`]. If the limit expires while fewer events are there, these stay.
     pub fn wait_for(&self, threshold: u32, timeout: Duration) -> Result<(Event, u32)> {
-        let mut event = DatEvent::default();
-        let more = self.wait_into(threshold, timeout, &raw mut event)?;
-        Ok((self.event(&event), u32::try_from(more).unwrap_or(0)))
+        let (mut event, mut more) = (Filled::uninit(), 0);
+        let code = self.wait_into(threshold, timeout, event.zero(), &mut more);
+        if code == DAT_SUCCESS && event.number() == event_number::DTO_COMPLETION {
+            let event = Event::Completion(self.usual_completion(&event, 0));
+            return Ok((event, u32::try_from(more).unwrap_or(0)));
+        }
+        sys::done("dat_evd_wait", code)?;
+        Ok((self.event(&event.whole()), u32::try_from(more).unwrap_or(0)))
     }
 
-    /// Waits until `threshold` events are there, fills `event` with the first one, and returns the number of the others.
-    fn wait_into(&self, threshold: u32, timeout: Duration, event: *mut DatEvent) -> Result<i32> {
+    /// Waits until `threshold` events are there; fills `event` with the first one and `more` with the number of the others. Returns the
+    /// provider's code, and no `Result`: that would be moved, with room for an error.
+    #[inline(always)]
+    fn wait_into(
+        &self,
+        threshold: u32,
+        timeout: Duration,
+        event: *mut DatEvent,
+        more: &mut i32,
+    ) -> u32 {
         self.inner.ia.limbo().collect();
-        let mut more = 0;
-        let threshold = count(threshold as usize);
-        let code = sys::wait(self.handle().table_address(), timeout, |piece| {
-            let wait =
-                || call!(code self.handle(), evd_wait(piece, threshold, event, &raw mut more));
-            // `pthread_cancel` would unwind frames that own values, so a cancellation is deferred.
-            dat_os::cancel::defer(wait).unwrap_or_else(Code::code)
-        });
-        sys::done("dat_evd_wait", code)?;
-        Ok(more)
+        match sys::one_wait(timeout) {
+            Some(limit) => self.wait_once(limit, threshold, event, more),
+            None => self.wait_often(threshold, timeout, event, more),
+        }
+    }
+
+    #[inline(always)]
+    fn wait_once(&self, limit: u32, threshold: u32, event: *mut DatEvent, more: &mut i32) -> u32 {
+        let (threshold, more) = (count(threshold as usize), &raw mut *more);
+        let wait = || call!(code self.handle(), evd_wait(limit, threshold, event, more));
+        // `pthread_cancel` would unwind frames that own values, so a cancellation is deferred.
+        dat_os::cancel::defer(wait).unwrap_or_else(Code::code)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_often(
+        &self,
+        threshold: u32,
+        timeout: Duration,
+        event: *mut DatEvent,
+        more: &mut i32,
+    ) -> u32 {
+        sys::wait(self.handle().table_address(), timeout, &mut |limit| {
+            self.wait_once(limit, threshold, event, more)
+        })
     }
 
     /// Waits for a successful completion.
@@ -414,10 +474,22 @@ impl Evd {
     /// # Errors
     /// [`Error::Failed`] if the operation failed; [`Error::Disconnected`] if the event is the end of a connection;
     /// [`Error::Unexpected`] for any other event; the errors of [`Evd::wait`].
+    #[inline(always)]
     pub fn wait_completion(&self, timeout: Duration) -> Result<Completion> {
-        let mut event = Filled::uninit();
-        self.wait_into(1, timeout, event.clear())?;
-        self.completion(&mut event)?.result()
+        let (mut event, mut more) = (Filled::uninit(), 0);
+        let code = self.wait_into(1, timeout, event.clear(), &mut more);
+        if code == DAT_SUCCESS && event.number() == event_number::DTO_COMPLETION {
+            return self.usual_completion(&event, 0).result();
+        }
+        self.waited(code, &mut event)
+    }
+
+    /// The rest of a wait for a completion: it failed, or the event is no completion of a post.
+    #[cold]
+    #[inline(never)]
+    fn waited(&self, code: u32, event: &mut Filled) -> Result<Completion> {
+        sys::done("dat_evd_wait", code)?;
+        self.completion(event)?.result()
     }
 
     /// Posts a software event (dat_evd_post_se).

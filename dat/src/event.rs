@@ -91,6 +91,7 @@ impl Completion {
     ///
     /// # Errors
     /// [`Error::Failed`].
+    #[inline]
     pub fn result(self) -> Result<Self> {
         let Self { op, status, .. } = self;
         match status {
@@ -273,6 +274,12 @@ impl Filled {
             (&raw mut (*dto).rmr_context).write(0);
         }
         at
+    }
+
+    /// Clears all of it, for an event of any number.
+    #[inline]
+    pub(crate) fn zero(&mut self) -> *mut DatEvent {
+        self.0.write(DatEvent::default())
     }
 
     #[inline]

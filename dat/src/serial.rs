@@ -25,10 +25,16 @@ pub(crate) fn serialise(table: usize) {
     ANY.store(true, Ordering::Release);
 }
 
+/// Returns true if the calls of any provider are made one after the other.
+#[inline]
+pub(crate) fn is_any() -> bool {
+    ANY.load(Ordering::Acquire)
+}
+
 /// Returns true if the calls through the table at this address are made one after the other.
 #[inline]
 pub(crate) fn is_serialised(table: usize) -> bool {
-    ANY.load(Ordering::Acquire) && is_listed(table)
+    is_any() && is_listed(table)
 }
 
 #[cold]

@@ -149,20 +149,32 @@ pub(crate) fn timeout(call: &'static str, limit: Duration) -> Result<u32> {
     }
 }
 
-/// Calls `wait`, which returns a code, for an object of the table at `table` with pieces of `limit` until it has a result or the limit
-/// expires. `Duration::MAX` is no limit. A wait is split because 32 bits of microseconds are 71 minutes. A wait of a provider whose calls
-/// are made one after the other polls.
-#[inline]
-pub(crate) fn wait(table: usize, limit: Duration, mut wait: impl FnMut(u32) -> u32) -> u32 {
-    /// Seconds that fit one piece.
+/// Returns a limit in microseconds if it fits one wait: 32 bits of them are 71 minutes.
+#[inline(always)]
+const fn one_piece(limit: Duration) -> Option<u32> {
     const SECONDS: u64 = (LONGEST / 1_000_000) as u64;
-    if serial::is_serialised(table) {
-        return wait_polling(limit, &mut wait);
-    }
     if limit.as_secs() < SECONDS {
-        return wait(limit.as_secs() as u32 * 1_000_000 + limit.subsec_micros());
+        return Some(limit.as_secs() as u32 * 1_000_000 + limit.subsec_micros());
     }
-    wait_in_pieces(limit, &mut wait)
+    None
+}
+
+/// Returns a limit in microseconds if one call waits for all of it, whatever the provider. [`wait`] is for the others.
+#[inline(always)]
+pub(crate) fn one_wait(limit: Duration) -> Option<u32> {
+    one_piece(limit).filter(|_| !serial::is_any())
+}
+
+/// Calls `wait`, which returns a code, for an object of the table at `table` with pieces of `limit` until it has a result or the limit
+/// expires. `Duration::MAX` is no limit. A wait of a provider whose calls are made one after the other polls.
+pub(crate) fn wait(table: usize, limit: Duration, wait: &mut dyn FnMut(u32) -> u32) -> u32 {
+    if serial::is_serialised(table) {
+        return wait_polling(limit, wait);
+    }
+    match one_piece(limit) {
+        Some(piece) => wait(piece),
+        None => wait_in_pieces(limit, wait),
+    }
 }
 
 fn wait_in_pieces(limit: Duration, wait: &mut dyn FnMut(u32) -> u32) -> u32 {
@@ -219,14 +231,14 @@ mod tests {
         const EXPIRED: u32 = Code::of(Kind::TimeoutExpired).code();
         for limit in [Duration::MAX, Duration::from_secs(72 * 60)] {
             let mut pieces = Vec::new();
-            let code = wait(0, limit, |piece| {
+            let code = wait(0, limit, &mut |piece| {
                 pieces.push(piece);
                 if pieces.len() < 3 { EXPIRED } else { 7 }
             });
             assert_eq!((code, pieces), (7, vec![LONGEST; 3]));
         }
         for (limit, expected) in [(0, 0), (1999, 1), (4_293_999_999_000, 4_293_999_999)] {
-            let code = wait(0, Duration::from_nanos(limit), |piece| {
+            let code = wait(0, Duration::from_nanos(limit), &mut |piece| {
                 assert_eq!(piece, expected);
                 EXPIRED
             });
