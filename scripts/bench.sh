@@ -5,6 +5,7 @@
 #
 # usage: bench.sh [--rounds N] [WORD]     only figures with WORD in "figure, contestant, table", e.g. "64 KiB, GB/s,
 # user engine" or "same host"
+#        bench.sh api                     the Rust API beside the C table, on one connection
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "${DAT_BENCH_BUILT:-}" = 1 ] || {

@@ -63,6 +63,8 @@ mod evd;
 mod event;
 mod extension;
 mod fields;
+#[doc(hidden)]
+pub mod handles;
 mod hot;
 mod ia;
 mod ids;

@@ -88,7 +88,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("dat-conformance", &["dat-core", "dat-abi", "dat-registry"]),
-    ("dat-bench", &["udapl", "softrxe-port"]),
+    (
+        "dat-bench",
+        &["udapl", "dat-abi", "dat-core", "softrxe-port"],
+    ),
     (
         "dat-fuzz",
         &[

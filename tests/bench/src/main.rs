@@ -8,9 +8,10 @@
 //! the host, where it has `near=auto`.
 //!
 //! `ours` measures through an IA of dat.conf, `raw` exchanges the engine's datagrams by bare sockets: the limit.
-//! `others` runs the installed tools. `pair` starts processes, `table` holds figures and goals. Begin with `ours`. The crate
+//! `others` runs the installed tools. `api` compares the Rust API with the table in one process. `pair` starts processes, `table` holds figures and goals. Begin with `ours`. The crate
 //! imports `dat` and `softrxe-port`.
 
+mod api;
 mod cost;
 mod others;
 mod ours;
@@ -34,6 +35,7 @@ type Take = Box<dyn Fn() -> Result<f64>>;
 const USAGE: &str = "\
 usage: dat-bench [--rounds N] [WORD]    measure, print the table; only where WORD is in \"figure, contestant, table\"
        dat-bench cost [WORD]            processor time of a message at each end, also on a busy machine
+       dat-bench api                    the Rust API beside the function table, on one connection
 DAT_OVERRIDE names a dat.conf with the IAs bench-client and bench-server (scripts/bench.sh writes one).";
 
 fn plan() -> Vec<(Figure, Contestant, Take)> {
@@ -176,8 +178,26 @@ fn same_host() -> Vec<(Figure, Contestant, Take)> {
     use Figure as F;
     let ucx = [(W::UcxCma, others::POSIX_CMA), (W::UcxPosix, others::POSIX)];
     let near = Link::Near;
+    let c = |arguments: &'static str| take(move || others::near_c(arguments));
+    // Whose ratio is a goal follow each other: for seconds at a time a virtual machine takes twice as long for all of them.
     let mut plan = vec![
+        (F::SendPolled, W::NearC, c("send")),
         (F::SendPolled, W::Near, take(move || ours::send(near, true))),
+        (F::SendBlocking, W::NearC, c("wait")),
+        (
+            F::SendBlocking,
+            W::Near,
+            take(move || ours::send(near, false)),
+        ),
+        (F::Tokio, W::Near, take(|| others::tokio_echo("rdma"))),
+        (F::WritePolled, W::NearC, c("write")),
+        (
+            F::WritePolled,
+            W::Near,
+            take(move || ours::write_latency(near)),
+        ),
+        (F::Messages, W::NearC, c("rate")),
+        (F::Messages, W::Near, take(move || ours::messages(near))),
         (
             F::SendPolled,
             W::Ring,
@@ -189,35 +209,14 @@ fn same_host() -> Vec<(Figure, Contestant, Take)> {
             take(|| others::fabric("shm", "rdm", 64, 10_000, others::LATENCY)),
         ),
         (
-            F::SendBlocking,
-            W::Near,
-            take(move || ours::send(near, false)),
-        ),
-        (
-            F::WritePolled,
-            W::Near,
-            take(move || ours::write_latency(near)),
-        ),
-        (F::Messages, W::Near, take(move || ours::messages(near))),
-        (
             F::Messages,
             W::Ring,
             take(|| others::ring("64 B after 28 B, one way", 1.0)),
         ),
+        (F::SendAsleep, W::NearC, c("asleep")),
+        (F::SendAsleep, W::Futex, c("futex")),
+        (F::Tokio, W::Tcp, take(|| others::tokio_echo("tcp"))),
     ];
-    for (who, line) in [(W::Near, "rdma"), (W::Tcp, "tcp")] {
-        plan.push((F::Tokio, who, take(move || others::tokio_echo(line))));
-    }
-    for (figure, who, arguments) in [
-        (F::SendPolled, W::NearC, "send"),
-        (F::SendBlocking, W::NearC, "wait"),
-        (F::SendAsleep, W::NearC, "asleep"),
-        (F::SendAsleep, W::Futex, "futex"),
-        (F::WritePolled, W::NearC, "write"),
-        (F::Messages, W::NearC, "rate"),
-    ] {
-        plan.push((figure, who, take(move || others::near_c(arguments))));
-    }
     for (who, transports) in ucx {
         plan.push((
             F::SendPolled,
@@ -340,6 +339,7 @@ fn main() -> ExitCode {
         // The other process of a measurement.
         ["serve-ours", name, mode] => ours::serve(name, mode),
         ["put-beside"] => ours::put_beside(),
+        ["api"] => api::print(),
         ["serve-raw", mode] => raw::serve(mode),
         ["memory", count] => ours::print_memory(count),
         ["memory-connected", count] => ours::print_memory_connected(count),
