@@ -2,15 +2,18 @@
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Waits in a row that polling may fail to end.
+/// Misses after which polling rests: waits that it did not end.
 pub(super) const MAX_MISSES: u32 = 8;
+/// Misses that a hit makes good. A hit saves a sleep and its end, 30 to 60 us; a miss costs 10 us. So polling goes on where one wait of
+/// five is a hit, and rests sooner or later where it is fewer, also if the misses are never [`MAX_MISSES`] in a row.
+const WORTH: u32 = 4;
 /// Waits without polling after that.
 const REST: u32 = 32;
 
 /// Rests where polling fails time and again. Several threads may use it; a count that one of them loses does not matter.
 #[derive(Debug)]
 pub(super) struct Linger {
-    /// Waits in a row that polling did not end.
+    /// Misses that no hit has made good.
     misses: AtomicU32,
     /// Waits that are still to pass without polling.
     rest: AtomicU32,
@@ -49,15 +52,17 @@ impl Linger {
 
     /// Records whether polling found what the future waits for.
     pub(super) fn ended(&self, found: bool) {
-        let misses = if found {
-            0
+        let misses = self.misses.load(Ordering::Relaxed);
+        let mut misses = if found {
+            misses.saturating_sub(WORTH)
         } else {
-            self.misses.load(Ordering::Relaxed) + 1
+            misses + 1
         };
-        if misses == MAX_MISSES {
+        if misses >= MAX_MISSES {
             self.rest.store(REST, Ordering::Relaxed);
+            misses = 0;
         }
-        self.misses.store(misses % MAX_MISSES, Ordering::Relaxed);
+        self.misses.store(misses, Ordering::Relaxed);
     }
 }
 
@@ -125,6 +130,17 @@ mod tests {
             }
         }
         assert!(!Linger::new(1).is_due());
+        // One hit among `misses`: how many waits poll before the rest?
+        let polls = |misses: usize| {
+            let linger = Linger::new(2);
+            let mut waits = (0..1000).map(|wait| wait % (misses + 1) == misses);
+            let polled = |found: bool| linger.is_due().then(|| linger.ended(found)).is_some();
+            waits.position(|found| !polled(found))
+        };
+        assert_eq!(
+            [1, 3, 4, 5, 7].map(polls),
+            [None, None, None, Some(23), Some(13)]
+        );
         for (woken, due) in [(1, true), (2, false), (100, false), (1, true)] {
             linger.woke(woken);
             assert_eq!(linger.is_due(), due);
