@@ -1,4 +1,4 @@
-//! The same echo twice in tokio: over RDMA, and over a TcpStream. The client prints the time of a round trip of both.
+//! The same echo twice in tokio: over RDMA, and over a TcpStream. The client prints the time of a round trip of both, median and mean.
 //!
 //! ```sh
 //! cargo run --release --features tokio --example tokio_echo -- server softrxe-lo     # prints address, qualifier, and TCP port
@@ -65,14 +65,33 @@ async fn server(adapter: &str) -> Result<()> {
     }
 }
 
-async fn rdma(adapter: &str, address: &str, qualifier: &str, count: u32) -> Result<Duration> {
+/// Times of single round trips.
+struct Times(Vec<Duration>);
+
+impl Times {
+    fn with_room(count: usize) -> Self {
+        Self(Vec::with_capacity(count))
+    }
+
+    /// The mean has the moments in which an end lost its processor, the median has not.
+    fn print(mut self, line: &str) {
+        self.0.sort_unstable();
+        let count = self.0.len();
+        let median = self.0.get(count / 2).copied().unwrap_or_default();
+        let each = self.0.iter().sum::<Duration>() / count.max(1) as u32;
+        println!("{line}: {count} round trips of {SIZE} bytes, {median:?} median, {each:?} each");
+    }
+}
+
+async fn rdma(adapter: &str, address: &str, qualifier: &str, count: usize) -> Result<Times> {
     let context = Context::open_tokio(adapter)?;
     let options = Options::default();
     let server = context.connect(address.parse()?, qualifier.parse()?, &options);
     let server = server.await?;
     let mut buffer = context.pool(1, SIZE)?.take().await;
-    let start = Instant::now();
+    let mut times = Times::with_room(count);
     for round in 0..count {
+        let start = Instant::now();
         buffer.fill(round as u8);
         let send = server.send(buffer).posted().await;
         let answer = server.recv().await?;
@@ -82,18 +101,19 @@ async fn rdma(adapter: &str, address: &str, qualifier: &str, count: u32) -> Resu
             return Err(format!("message {round} came back changed").into());
         }
         buffer = sent;
+        times.0.push(start.elapsed());
     }
-    let each = start.elapsed() / count.max(1);
     server.disconnect().await?;
-    Ok(each)
+    Ok(times)
 }
 
-async fn tcp(address: &str, port: &str, count: u32) -> Result<Duration> {
+async fn tcp(address: &str, port: &str, count: usize) -> Result<Times> {
     let at = SocketAddr::new(address.parse()?, port.parse()?);
     let mut stream = TcpStream::connect(at).await?;
     stream.set_nodelay(true)?;
-    let start = Instant::now();
+    let mut times = Times::with_room(count);
     for round in 0..count {
+        let start = Instant::now();
         let sent = [round as u8; SIZE];
         stream.write_all(&sent).await?;
         let mut answer = [0; SIZE];
@@ -101,8 +121,9 @@ async fn tcp(address: &str, port: &str, count: u32) -> Result<Duration> {
         if answer != sent {
             return Err(format!("message {round} came back changed").into());
         }
+        times.0.push(start.elapsed());
     }
-    Ok(start.elapsed() / count.max(1))
+    Ok(times)
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -114,10 +135,10 @@ async fn main() -> Result<()> {
         ["server", adapter] => server(adapter).await,
         ["client", adapter, address, qualifier, port, count] => {
             let count = count.parse()?;
-            let each = rdma(adapter, address, qualifier, count).await?;
-            println!("rdma: {count} round trips of {SIZE} bytes, {each:?} each");
-            let each = tcp(address, port, count).await?;
-            println!("tcp: {count} round trips of {SIZE} bytes, {each:?} each");
+            rdma(adapter, address, qualifier, count)
+                .await?
+                .print("rdma");
+            tcp(address, port, count).await?.print("tcp");
             Ok(())
         }
         _ => Err(

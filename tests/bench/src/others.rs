@@ -217,8 +217,8 @@ pub(crate) fn near_c(arguments: &str) -> Result<f64> {
     })
 }
 
-/// Runs the example `tokio_echo` of udapl, which echoes over RDMA (`line` is `rdma`) and over a TcpStream (`tcp`); returns half a round
-/// trip in us.
+/// Runs the example `tokio_echo` of udapl, which echoes over RDMA (`line` is `rdma`) and over a TcpStream (`tcp`); returns half
+/// the median round trip in us.
 pub(crate) fn tokio_echo(line: &str) -> Result<f64> {
     const COUNT: &str = "20000";
     let program = std::env::current_exe()?.with_file_name("examples/tokio_echo");
@@ -238,8 +238,8 @@ pub(crate) fn tokio_echo(line: &str) -> Result<f64> {
         .output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let each = text.lines().find_map(|text| {
-        let each = text.strip_prefix(line)?.split(", ").last()?;
-        micros(each.strip_suffix(" each")?)
+        let mut figures = text.strip_prefix(line)?.split(", ");
+        figures.find_map(|figure| micros(figure.strip_suffix(" median")?))
     });
     each.map(|each| each / 2.0).ok_or_else(|| {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
