@@ -186,6 +186,10 @@ packets() {
 # Dtestcm has two over rdma_cm. The kernel handles the messages of different connections on several processors, so the
 # first disconnect may overtake the last RTU. Dtestcm's server counts any event as an established connection, frees the
 # endpoint of the late one, and then waits for ever for its end. It does the same over Debian's DAPL.
+#
+# Quit has two on rdma_rxe if the client's message completes as flushed. The server exits as soon as it has the message, and rdma_rxe
+# reports a message before it acknowledges it; the end of the connection may also overtake the acknowledgement at the client. It was
+# seen once in some hundred runs, on a busy machine.
 tries() {
     case $2 in *-ud* | *-server | *-client | features | dtestsrq*) echo 1 && return ;; esac
     case ">$1>" in
@@ -194,9 +198,19 @@ tries() {
     *)
         case $2-$1 in
             dtestcm*-*scm) ;;
-            dtestcm*) echo 2 && return ;;
+            dtestcm* | quit-*) echo 2 && return ;;
         esac
         [ -z "${DAT_CLIENTS_LOSS:-}" ] && echo 1 || echo 2 ;;
+    esac
+}
+
+# again PAIRING NAME: succeeds if the failure that was just seen may have another try.
+again() {
+    [ -z "$hung_up" ] || return 0
+    [ -z "${DAT_CLIENTS_LOSS:-}" ] || return 1
+    case ">$1>" in
+    *'>debian>'* | *'>debian-'* | *daplo*) ;;
+    *) [ "$2" != quit ] ;;
     esac
 }
 
@@ -249,7 +263,7 @@ for pairing in "${pairings[@]}"; do
                 [ "$try" = 1 ] || verdict="pass, try $try"
                 break
             fi
-            [ -z "${DAT_CLIENTS_LOSS:-}" ] || [ -n "$hung_up" ] || break
+            again "$pairing" "$name" || break
         done
         case $verdict-$pairing in pass*) passed=$((passed + 1)) ;; FAIL-debian) ;; *) failed=$((failed + 1)) ;; esac
         tenths=$(((${EPOCHREALTIME/./} - begin) / 100000))
