@@ -54,6 +54,7 @@ struct Inner {
     cno: Mutex<Option<Cno>>,
     recent: Recent,
     late: Late,
+    waits: Waits,
     ia: Ia,
 }
 
@@ -92,6 +93,48 @@ impl Late {
 
     fn forget(&self) {
         self.take().into_iter().for_each(Entry::remove_late);
+    }
+}
+
+/// Whether a wait may begin with a dequeue. That costs less than dat_evd_wait, a cancellation point, around which pthread_cancel has to
+/// be deferred. But while a thread waits, or waits are forbidden, a wait is an error and must take no event.
+#[derive(Debug)]
+struct Waits {
+    /// The asynchronous dispatcher may have several values of this crate, which do not know of each other.
+    is_only: bool,
+    /// A thread is in dat_evd_wait.
+    is_waited: AtomicBool,
+    /// Waits are forbidden, or this is not the only value.
+    is_forbidden: AtomicBool,
+}
+
+impl Waits {
+    const fn new(is_only: bool) -> Self {
+        Self {
+            is_only,
+            is_waited: AtomicBool::new(false),
+            is_forbidden: AtomicBool::new(!is_only),
+        }
+    }
+
+    #[inline]
+    fn may_look(&self) -> bool {
+        !self.is_waited.load(Ordering::Relaxed) && !self.is_forbidden.load(Ordering::Relaxed)
+    }
+
+    /// Records that a thread waits. Whether two threads see each other that begin at the same time does not matter: either may be the
+    /// first, and have its event before the other one waits.
+    #[inline]
+    fn begin(&self) {
+        self.is_waited.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that a wait returned `code`. One that was refused leaves the thread that waits.
+    #[inline]
+    fn end(&self, code: u32) {
+        if !sys::says_state(code) {
+            self.is_waited.store(false, Ordering::Relaxed);
+        }
     }
 }
 
@@ -159,6 +202,7 @@ impl Evd {
                 cno: Mutex::new(cno),
                 recent: Recent::default(),
                 late: Late::default(),
+                waits: Waits::new(is_owned),
                 ia: ia.clone(),
             }),
         }
@@ -365,7 +409,10 @@ impl Evd {
     #[inline]
     pub fn wait(&self, timeout: Duration) -> Result<Event> {
         let (mut event, mut more) = (Filled::uninit(), 0);
-        let code = self.wait_into(1, timeout, event.zero(), &mut more);
+        let mut code = self.look(event.zero());
+        if code != DAT_SUCCESS {
+            code = self.wait_into(1, timeout, event.zero(), &mut more);
+        }
         if code == DAT_SUCCESS && event.number() == event_number::DTO_COMPLETION {
             return Ok(Event::Completion(self.usual_completion(&event, 0)));
         }
@@ -423,18 +470,37 @@ impl Evd {
         more: &mut i32,
     ) -> u32 {
         self.inner.ia.limbo().collect();
-        match sys::one_wait(timeout) {
+        self.inner.waits.begin();
+        let code = match sys::one_piece(timeout) {
             Some(limit) => self.wait_once(limit, threshold, event, more),
             None => self.wait_often(threshold, timeout, event, more),
+        };
+        self.inner.waits.end(code);
+        code
+    }
+
+    /// Takes an event that is there already, for a wait that may do so. Returns the provider's code, or one of no success.
+    #[inline(always)]
+    fn look(&self, event: *mut DatEvent) -> u32 {
+        if self.inner.waits.may_look() {
+            quick!(self.hot, self.handle(), evd_dequeue(event))
+        } else {
+            sys::ABSENT.code()
         }
     }
 
     #[inline(always)]
     fn wait_once(&self, limit: u32, threshold: u32, event: *mut DatEvent, more: &mut i32) -> u32 {
         let (threshold, more) = (count(threshold as usize), &raw mut *more);
-        let wait = || call!(code self.handle(), evd_wait(limit, threshold, event, more));
+        let wait = || {
+            quick!(
+                self.hot,
+                self.handle(),
+                evd_wait(limit, threshold, event, more)
+            )
+        };
         // `pthread_cancel` would unwind frames that own values, so a cancellation is deferred.
-        dat_os::cancel::defer(wait).unwrap_or_else(Code::code)
+        dat_os::cancel::defer(wait)
     }
 
     #[cold]
@@ -446,7 +512,7 @@ impl Evd {
         event: *mut DatEvent,
         more: &mut i32,
     ) -> u32 {
-        sys::wait(self.handle().table_address(), timeout, &mut |limit| {
+        sys::wait_in_pieces(timeout, &mut |limit| {
             self.wait_once(limit, threshold, event, more)
         })
     }
@@ -477,7 +543,10 @@ impl Evd {
     #[inline(always)]
     pub fn wait_completion(&self, timeout: Duration) -> Result<Completion> {
         let (mut event, mut more) = (Filled::uninit(), 0);
-        let code = self.wait_into(1, timeout, event.clear(), &mut more);
+        let mut code = self.look(event.clear());
+        if code != DAT_SUCCESS {
+            code = self.wait_into(1, timeout, event.clear(), &mut more);
+        }
         if code == DAT_SUCCESS && event.number() == event_number::DTO_COMPLETION {
             return self.usual_completion(&event, 0).result();
         }
@@ -568,11 +637,15 @@ impl Evd {
     /// # Errors
     /// [`Error::Call`].
     pub fn set_waitable(&self, waitable: bool) -> Result<()> {
+        let waits = &self.inner.waits;
         if waitable {
-            call!(self.handle(), evd_clear_unwaitable())
-        } else {
-            call!(self.handle(), evd_set_unwaitable())
+            call!(self.handle(), evd_clear_unwaitable())?;
+            waits.is_forbidden.store(!waits.is_only, Ordering::Relaxed);
+            return Ok(());
         }
+        // Before the call, which ends a wait: its thread may wait again at once. A look less costs little if the call fails.
+        waits.is_forbidden.store(true, Ordering::Relaxed);
+        call!(self.handle(), evd_set_unwaitable())
     }
 
     /// Replaces the CNO that events notify (dat_evd_modify_cno).

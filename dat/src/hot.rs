@@ -9,22 +9,22 @@ use dat_abi::v2_0::types::DatEvent;
 use dat_core::iov::{LmrTriplet, RmrTriplet};
 
 use crate::serial;
-use crate::sys::{ABSENT, Handle};
+use crate::sys::{self, ABSENT, Handle};
 
 macro_rules! hot {
-    ($($slot:ident($($arg:ident: $type:ty),*)),* $(,)?) => {
+    ($($abi:literal $slot:ident($($arg:ident: $type:ty),*)),* $(,)?) => {
         /// Functions of one table.
         #[derive(Debug)]
         pub(crate) struct Hot {
             table: usize,
             is_serialised: bool,
-            $(pub(crate) $slot: unsafe extern "C" fn(DatHandle, $($type),*) -> u32),*
+            $(pub(crate) $slot: unsafe extern $abi fn(DatHandle, $($type),*) -> u32),*
         }
 
         impl Hot {
             fn new(handle: Handle, is_serialised: bool) -> Self {
                 let table = handle.table();
-                Self {
+                let mut hot = Self {
                     table: handle.table_address(),
                     is_serialised,
                     $($slot: match table.$slot {
@@ -32,7 +32,11 @@ macro_rules! hot {
                         Some(slot) => slot,
                         None => absent::$slot,
                     }),*
+                };
+                if is_serialised && table.evd_wait.is_some() {
+                    hot.evd_wait = wait_polling;
                 }
+                hot
             }
 
             /// Returns whether these are still the functions of the table: a library may be loaded where another one was.
@@ -48,7 +52,7 @@ macro_rules! hot {
             $(
                 /// # Safety
                 /// As the slot.
-                pub(super) unsafe extern "C" fn $slot(handle: DatHandle, $($arg: $type),*) -> u32 {
+                pub(super) unsafe extern $abi fn $slot(handle: DatHandle, $($arg: $type),*) -> u32 {
                     let _turn = serial::lock();
                     match Handle(handle).table().$slot {
                         // SAFETY: the caller's promise.
@@ -63,7 +67,7 @@ macro_rules! hot {
         mod absent {
             use super::*;
             $(
-                pub(super) extern "C" fn $slot(_: DatHandle, $(_: $type),*) -> u32 {
+                pub(super) extern $abi fn $slot(_: DatHandle, $(_: $type),*) -> u32 {
                     ABSENT.code()
                 }
             )*
@@ -72,10 +76,28 @@ macro_rules! hot {
 }
 
 hot! {
-    ep_post_send(count: DatCount, iov: *mut LmrTriplet, cookie: u64, flags: u32),
-    ep_post_recv(count: DatCount, iov: *mut LmrTriplet, cookie: u64, flags: u32),
-    ep_post_rdma_write(count: DatCount, iov: *mut LmrTriplet, cookie: u64, to: *const RmrTriplet, flags: u32),
-    evd_dequeue(event: *mut DatEvent),
+    "C" ep_post_send(count: DatCount, iov: *mut LmrTriplet, cookie: u64, flags: u32),
+    "C" ep_post_recv(count: DatCount, iov: *mut LmrTriplet, cookie: u64, flags: u32),
+    "C" ep_post_rdma_write(count: DatCount, iov: *mut LmrTriplet, cookie: u64, to: *const RmrTriplet, flags: u32),
+    "C" evd_dequeue(event: *mut DatEvent),
+    "C-unwind" evd_wait(limit: u32, threshold: DatCount, event: *mut DatEvent, more: *mut DatCount),
+}
+
+/// Waits by polling, so that the lock is free meanwhile.
+///
+/// # Safety
+/// As the slot.
+unsafe extern "C-unwind" fn wait_polling(
+    handle: DatHandle,
+    limit: u32,
+    threshold: DatCount,
+    event: *mut DatEvent,
+    more: *mut DatCount,
+) -> u32 {
+    sys::wait_polling(sys::limit(limit), &mut |piece| {
+        // SAFETY: the caller's promise.
+        unsafe { locked::evd_wait(handle, piece, threshold, event, more) }
+    })
 }
 
 impl Hot {

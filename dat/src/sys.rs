@@ -60,6 +60,12 @@ pub(crate) const fn says_empty(code: u32) -> bool {
     is(Kind::QueueEmpty, code)
 }
 
+/// Returns true for the return code of a call that the state of its object forbids.
+#[inline]
+pub(crate) const fn says_state(code: u32) -> bool {
+    is(Kind::InvalidState, code)
+}
+
 /// The return code of a slot that a provider left empty.
 pub(crate) const ABSENT: Code = Code::of(Kind::NotImplemented);
 
@@ -151,7 +157,7 @@ pub(crate) fn timeout(call: &'static str, limit: Duration) -> Result<u32> {
 
 /// Returns a limit in microseconds if it fits one wait: 32 bits of them are 71 minutes.
 #[inline(always)]
-const fn one_piece(limit: Duration) -> Option<u32> {
+pub(crate) const fn one_piece(limit: Duration) -> Option<u32> {
     const SECONDS: u64 = (LONGEST / 1_000_000) as u64;
     if limit.as_secs() < SECONDS {
         return Some(limit.as_secs() as u32 * 1_000_000 + limit.subsec_micros());
@@ -159,10 +165,12 @@ const fn one_piece(limit: Duration) -> Option<u32> {
     None
 }
 
-/// Returns a limit in microseconds if one call waits for all of it, whatever the provider. [`wait`] is for the others.
-#[inline(always)]
-pub(crate) fn one_wait(limit: Duration) -> Option<u32> {
-    one_piece(limit).filter(|_| !serial::is_any())
+/// Returns a limit in microseconds as a duration; [`u32::MAX`] means none.
+pub(crate) const fn limit(micros: u32) -> Duration {
+    if micros == u32::MAX {
+        return Duration::MAX;
+    }
+    Duration::from_micros(micros as u64)
 }
 
 /// Calls `wait`, which returns a code, for an object of the table at `table` with pieces of `limit` until it has a result or the limit
@@ -177,7 +185,7 @@ pub(crate) fn wait(table: usize, limit: Duration, wait: &mut dyn FnMut(u32) -> u
     }
 }
 
-fn wait_in_pieces(limit: Duration, wait: &mut dyn FnMut(u32) -> u32) -> u32 {
+pub(crate) fn wait_in_pieces(limit: Duration, wait: &mut dyn FnMut(u32) -> u32) -> u32 {
     // A limit that no clock reaches is none.
     let deadline = Instant::now().checked_add(limit);
     loop {
@@ -194,7 +202,7 @@ fn wait_in_pieces(limit: Duration, wait: &mut dyn FnMut(u32) -> u32) -> u32 {
     }
 }
 
-fn wait_polling(limit: Duration, wait: &mut dyn FnMut(u32) -> u32) -> u32 {
+pub(crate) fn wait_polling(limit: Duration, wait: &mut dyn FnMut(u32) -> u32) -> u32 {
     let deadline = Instant::now().checked_add(limit);
     loop {
         let code = wait(0);

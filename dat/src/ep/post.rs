@@ -343,6 +343,9 @@ impl Ep {
     /// # }
     /// ```
     ///
+    /// As many bytes are written as `slices` have. The peer's provider checks all of them against the memory that it has granted. The
+    /// length of `remote` is checked only if the adapter's line of dat.conf says `strict=lengths`.
+    ///
     /// # Errors
     /// As [`Ep::post_send`].
     #[inline]
@@ -406,6 +409,8 @@ impl Ep {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// As many bytes are read as `slices` have; for the length of `remote` see [`Ep::post_rdma_write`].
     ///
     /// # Errors
     /// As [`Ep::post_send`]; [`PostError::ReadOnly`](crate::PostError::ReadOnly).

@@ -5,7 +5,7 @@
 use std::mem::MaybeUninit;
 use std::time::Instant;
 
-use dat::{Event, handles};
+use dat::{Completion, Event, handles};
 use dat_abi::v2_0::table::DatProvider;
 use dat_abi::v2_0::types::DatEvent;
 use dat_core::iov::LmrTriplet;
@@ -127,71 +127,71 @@ fn success(code: u32) -> Result<()> {
     Ok(())
 }
 
-/// Makes a block of round trips; the end that `begins` sends first.
+/// Makes a block of round trips; the end that `begins` sends first. Each way is a loop of its own, as a program has it.
 fn block(side: &Side, table: &Table, way: Way, begins: bool) -> Result<()> {
-    for _ in 0..BLOCK {
-        match way {
-            Way::TableDequeue => trip(
-                begins,
-                || table.post(true),
-                || table.message(false),
-                || table.post(false),
-            ),
-            Way::TableWait => trip(
-                begins,
-                || table.post(true),
-                || table.message(true),
-                || table.post(false),
-            ),
-            _ => trip(
-                begins,
-                || side.send(),
-                || message(side, way),
-                || side.expect(),
-            ),
-        }?;
+    let done = &side.done;
+    let of_table = |waits: bool| {
+        trips(
+            begins,
+            || table.post(true),
+            || table.message(waits),
+            || table.post(false),
+        )
+    };
+    match way {
+        Way::TableDequeue => of_table(false),
+        Way::TableWait => of_table(true),
+        Way::PollCompletion => of_api(side, begins, || Ok(done.poll_completion()?)),
+        Way::Poll => of_api(side, begins, || {
+            Ok(match done.poll()? {
+                Some(Event::Completion(done)) => Some(done),
+                _ => None,
+            })
+        }),
+        Way::WaitCompletion => of_api(side, begins, || Ok(Some(done.wait_completion(TIMEOUT)?))),
+        Way::Wait => of_api(side, begins, || {
+            Ok(match done.wait(TIMEOUT)? {
+                Event::Completion(done) => Some(done),
+                _ => None,
+            })
+        }),
     }
-    Ok(())
 }
 
 #[inline(always)]
-fn trip(
+fn of_api(
+    side: &Side,
+    begins: bool,
+    completion: impl Fn() -> Result<Option<Completion>>,
+) -> Result<()> {
+    let message = || loop {
+        if let Some(done) = completion()?
+            && done.result()?.cookie == RECEIVE
+        {
+            return Ok(());
+        }
+    };
+    trips(begins, || side.send(), message, || side.expect())
+}
+
+#[inline(always)]
+fn trips(
     begins: bool,
     send: impl Fn() -> Result<()>,
     message: impl Fn() -> Result<()>,
     expect: impl Fn() -> Result<()>,
 ) -> Result<()> {
-    if begins {
-        send()?;
-        message()?;
-    } else {
-        message()?;
-        send()?;
-    }
-    expect()
-}
-
-#[inline(always)]
-fn message(side: &Side, way: Way) -> Result<()> {
-    loop {
-        let done = match way {
-            Way::PollCompletion => side.done.poll_completion()?,
-            Way::Poll => match side.done.poll()? {
-                Some(Event::Completion(done)) => Some(done),
-                _ => None,
-            },
-            Way::Wait => match side.done.wait(TIMEOUT)? {
-                Event::Completion(done) => Some(done),
-                _ => None,
-            },
-            _ => Some(side.done.wait_completion(TIMEOUT)?),
-        };
-        if let Some(done) = done
-            && done.result()?.cookie == RECEIVE
-        {
-            return Ok(());
+    for _ in 0..BLOCK {
+        if begins {
+            send()?;
+            message()?;
+        } else {
+            message()?;
+            send()?;
         }
+        expect()?;
     }
+    Ok(())
 }
 
 /// Performs the server's part until the connection ends.

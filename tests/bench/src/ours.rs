@@ -87,12 +87,14 @@ impl Side {
         Ok(side)
     }
 
+    #[inline(always)]
     pub(crate) fn expect(&self) -> Result<()> {
         Ok(self
             .ep
             .post_recv(&[self.messages.slice(0..MESSAGE)], RECEIVE)?)
     }
 
+    #[inline(always)]
     pub(crate) fn send(&self) -> Result<()> {
         Ok(self
             .ep
