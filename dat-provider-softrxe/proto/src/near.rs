@@ -86,7 +86,8 @@ pub struct NearOut {
 }
 
 impl NearOut {
-    pub(crate) const EMPTY: Self = Self {
+    /// No packet.
+    pub const EMPTY: Self = Self {
         header: [0; MAX_HEADER],
         header_length: 0,
         payload_at: 0,

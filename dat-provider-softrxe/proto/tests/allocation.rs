@@ -8,7 +8,7 @@ use std::cell::Cell;
 use common::channel;
 use common::memory::ALL;
 use common::pair::Pair;
-use softrxe_proto::{Completion, Meta, Op, RecordPart, Remote, SendRequest, Status};
+use softrxe_proto::{Completion, Meta, NearOut, Op, Qpn, RecordPart, Remote, SendRequest, Status};
 
 struct Counting;
 
@@ -57,7 +57,7 @@ fn the_hot_path_allocates_nothing() {
             (3, Op::Read(remote), local),
             (4, add, counter),
         ] {
-            pair.post(0, a, &SendRequest::new(id, op, &[sge]));
+            post(&mut pair, a, &SendRequest::new(id, op, &[sge]));
         }
         let mut completed = 0;
         let now = pair.now;
@@ -88,27 +88,50 @@ fn the_hot_path_allocates_nothing() {
     assert_eq!(counts[1..], [0; 49]);
 }
 
+/// Posts a request of side 0, and passes the record on that it may make.
+fn post(pair: &mut Pair, qpn: Qpn, request: &SendRequest<'_>) {
+    let side = &mut pair.sides[0];
+    let length = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
+    let near = side.engine.near_for_post(qpn, length);
+    if near.is_none() || !channel::posts_at_once() {
+        side.engine.post_send(pair.now, qpn, request).unwrap();
+        return;
+    }
+    let (id, room, mut out) = (channel::ID, channel::ROOM, NearOut::EMPTY);
+    let memory = side.memory.clone();
+    memory.lend_record(&pair.sides[1].memory, room);
+    let engine = &mut pair.sides[0].engine;
+    let sent = engine.post_near(pair.now, id, qpn, request, room, &mut out);
+    if sent.unwrap() {
+        deliver(pair, 0, &out);
+    }
+}
+
 /// Passes the next record of `from` to the other side.
 fn carry_record(pair: &mut Pair, from: usize) -> bool {
     let room = channel::ROOM;
     let (now, memory) = (pair.now, pair.sides[from].memory.clone());
     memory.lend_record(&pair.sides[1 - from].memory, room);
-    let Some(out) = pair.sides[from]
-        .engine
-        .poll_near(now, channel::ID, room, false)
-    else {
-        return false;
-    };
+    let engine = &mut pair.sides[from].engine;
+    let out = engine.poll_near(now, channel::ID, room, false);
+    if let Some(out) = &out {
+        deliver(pair, from, out);
+    }
+    out.is_some()
+}
+
+/// Passes a record of `from` to the other side.
+fn deliver(pair: &mut Pair, from: usize, out: &NearOut) {
     let payload = RecordPart {
         at: out.payload_at,
         length: out.payload_length,
         lent: false,
     };
+    let memory = pair.sides[from].memory.clone();
     let peer = &mut pair.sides[1 - from];
-    peer.memory.lend_record(&memory, room);
+    peer.memory.lend_record(&memory, channel::ROOM);
     peer.engine
-        .handle_near(now, channel::ID, out.header(), payload);
-    true
+        .handle_near(pair.now, channel::ID, out.header(), payload);
 }
 
 over_both_links!(the_hot_path_allocates_nothing);

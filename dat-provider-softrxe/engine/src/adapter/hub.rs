@@ -11,7 +11,9 @@ use parking_lot::Mutex;
 use softrxe_near::agreement::End;
 use softrxe_port::port_share::{Policy, PortShareError};
 use softrxe_port::slot::SLOT_BITS;
-use softrxe_proto::{CmId, Config, Engine, Event, RejectReason, SecretKey, Time};
+use softrxe_proto::{
+    CmId, Config, Engine, Event, PostError, Qpn, RejectReason, SecretKey, SendRequest, Time,
+};
 
 use super::connections::Connections;
 use super::datagram;
@@ -296,7 +298,7 @@ impl State {
 
     /// Transmits what the engine has to send, except acknowledgements that may wait if `hold`, and collects its events.
     pub(crate) fn transmit(&mut self, now: Time, hold: bool) {
-        if self.engine.has_records(hold) {
+        if self.engine.has_records(hold) || self.near.has_unpublished() {
             self.engine.memory().prepare(now);
             self.near.transmit(&mut self.engine, now, hold);
         }
@@ -306,6 +308,22 @@ impl State {
         }
         self.driver.batch.transmitted();
         self.collect_events();
+    }
+
+    /// Posts a request of `length` bytes that may make its record at once. Returns whether it did; without `publish`,
+    /// [`transmit`](Self::transmit) publishes it. `None`: nothing was posted.
+    #[inline]
+    pub(crate) fn post_near(
+        &mut self,
+        now: Time,
+        qpn: Qpn,
+        request: &SendRequest<'_>,
+        length: u64,
+        publish: bool,
+    ) -> Option<Result<bool, PostError>> {
+        self.engine.memory().prepare(now);
+        self.near
+            .post(&mut self.engine, now, qpn, request, length, publish)
     }
 
     /// Prepares all descriptors for a sleeping thread. Returns `false` if packets wait already.

@@ -11,9 +11,9 @@ use softrxe_near::agreement::Bell;
 use softrxe_near::{Channel, Violation};
 use softrxe_port::liveness::LocalPeer;
 use softrxe_port::poll_set::PollSet;
-use softrxe_proto::{Engine, NearId, Time};
+use softrxe_proto::{Engine, NearId, PostError, Qpn, SendRequest, Time};
 
-use crate::link::near::NearLink;
+use crate::link::near::{NearLink, Posted};
 use crate::memory::regions::Regions;
 
 /// Time without a record after which the UDP socket is read at each look: longer than a peer takes to reply.
@@ -64,6 +64,8 @@ pub(crate) struct Near {
     looped: bool,
     /// The last transmission left more to send, or records of that channel.
     unfinished: bool,
+    /// Posts made records that are not published.
+    unpublished: bool,
     /// A channel ended, and the engine has events of it. No thread sleeps before it has collected them.
     ended: bool,
     /// Long messages are copied once where the kernel allows it.
@@ -91,6 +93,7 @@ impl Near {
             hung_up: Vec::new(),
             looped: false,
             unfinished: false,
+            unpublished: false,
             ended: false,
             lends,
             wakes: 0,
@@ -270,6 +273,7 @@ impl Near {
         if self.by_peer.is_empty() {
             return;
         }
+        self.unpublished = false;
         let mut unfinished = self.transmit_once(engine, now, hold);
         if self.looped {
             // What this engine sends to itself arrives at once.
@@ -295,6 +299,42 @@ impl Near {
             Ok(sent.wake)
         });
         unfinished
+    }
+
+    /// Posts a request whose record may be made at once. Returns whether it was; without `publish` the next [`transmit`](Self::transmit)
+    /// publishes it. `None`: this is for the general path, and nothing was posted.
+    #[inline]
+    pub(crate) fn post(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        now: Time,
+        qpn: Qpn,
+        request: &SendRequest<'_>,
+        length: u64,
+        publish: bool,
+    ) -> Option<Result<bool, PostError>> {
+        let NearId(id) = engine.near_for_post(qpn, length)?;
+        let up = self.channels.get_mut(usize::from(id))?.as_mut()?;
+        // What this engine sends to itself arrives in the same call.
+        let bell = up.bell.as_ref()?;
+        // The general path finds a violation again, and ends the channel.
+        let posted = up.link.post(engine, now, qpn, request, publish).ok()?;
+        Some(posted.map(|posted| match posted {
+            Posted::Waits => false,
+            Posted::Sent { wake } => {
+                if wake {
+                    self.wakes += 1;
+                    bell.ring();
+                }
+                self.unpublished |= !publish;
+                true
+            }
+        }))
+    }
+
+    /// Returns whether posts made records that are not published.
+    pub(crate) const fn has_unpublished(&self) -> bool {
+        self.unpublished
     }
 
     /// Returns whether the last transmission left something to do.

@@ -8,7 +8,7 @@ use std::io;
 
 use softrxe_near::{Channel, Lent, Violation};
 use softrxe_proto::near::RecordPart;
-use softrxe_proto::{Engine, NearId, NearOut, Time};
+use softrxe_proto::{Engine, NearId, NearOut, PostError, Qpn, SendRequest, Time};
 
 use crate::memory::range::RecordBytes;
 use crate::memory::regions::Regions;
@@ -27,6 +27,18 @@ pub(crate) struct Sent {
     pub(crate) wake: bool,
     /// There is more to send, for the next call.
     pub(crate) unfinished: bool,
+}
+
+/// What a post has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Posted {
+    /// The request waits for the next transmission.
+    Waits,
+    /// The record is made.
+    Sent {
+        /// The peer sleeps and has to be woken.
+        wake: bool,
+    },
 }
 
 /// A channel of an engine.
@@ -202,6 +214,41 @@ impl NearLink {
         }
         sent.wake |= sender.publish();
         Ok(sent)
+    }
+
+    /// Posts a request that may make its record at once; or else it waits for [`transmit`](Self::transmit). Without `publish`, the record
+    /// waits for that, too.
+    ///
+    /// # Errors
+    /// [`Violation`]: the channel is to end, and nothing was posted.
+    #[inline]
+    pub(crate) fn post(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        now: Time,
+        qpn: Qpn,
+        request: &SendRequest<'_>,
+        publish: bool,
+    ) -> Result<Result<Posted, PostError>, Violation> {
+        let sender = &mut self.channel.sender;
+        let space = sender.space()?;
+        // SAFETY: as in `transmit`.
+        let place = unsafe { RecordBytes::new(space.at, space.room) };
+        engine.memory().set_record(place);
+        let mut out = NearOut::EMPTY;
+        let posted = engine.post_near(now, self.id, qpn, request, space.room, &mut out);
+        engine.memory().set_record(RecordBytes::NONE);
+        if posted == Ok(true) {
+            sender.commit_header(
+                &out.header,
+                out.header_length,
+                out.payload_at,
+                out.payload_length,
+            );
+            let wake = publish && sender.publish();
+            return Ok(Ok(Posted::Sent { wake }));
+        }
+        Ok(posted.map(|_| Posted::Waits))
     }
 
     /// Prepares for a sleeping thread. Returns `false` if it must not sleep, as a record has arrived or there is room again.

@@ -29,12 +29,12 @@ pub(super) struct Channel {
     /// Connected queue pairs.
     users: usize,
     /// Slots of queue pairs that may have something to send.
-    ready: VecDeque<u32>,
+    pub(super) ready: VecDeque<u32>,
     /// Slots of queue pairs that owe only an acknowledgement, which was held back.
     held: Vec<u32>,
     /// Records that the first of `ready` has sent in its turn.
     turn: u32,
-    progress: Progress,
+    pub(super) progress: Progress,
 }
 
 impl Channel {
@@ -52,12 +52,17 @@ impl Channel {
 
     /// Moves a queue pair to the ready list. Returns false if its acknowledgement is not held back here.
     pub(super) fn unhold(&mut self, slot: u32) -> bool {
-        let Some(at) = self.held.iter().position(|held| *held == slot) else {
-            return false;
-        };
-        self.held.swap_remove(at);
-        self.ready.push_back(slot);
-        true
+        let held = self.forget_held(slot);
+        if held {
+            self.ready.push_back(slot);
+        }
+        held
+    }
+
+    /// Takes a queue pair off the list of those whose acknowledgement is held back. Returns false if it is not there.
+    pub(super) fn forget_held(&mut self, slot: u32) -> bool {
+        let at = self.held.iter().position(|held| *held == slot);
+        at.map(|at| self.held.swap_remove(at)).is_some()
     }
 
     /// Ends the turn of the first queue pair.

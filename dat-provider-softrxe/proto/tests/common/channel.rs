@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use softrxe_proto::wire::{Bth, packet};
-use softrxe_proto::{Engine, NearId, NearOut, RecordPart, Time, near};
+use softrxe_proto::{Engine, NearId, NearOut, Qpn, RecordPart, SendRequest, Time, near};
 
 use super::memory::TestMemory;
 use super::pair::{LATENCY, Packet, Pair};
@@ -21,6 +21,7 @@ pub const ROOM: usize = 64 << 10;
 
 thread_local! {
     static IN_USE: Cell<bool> = const { Cell::new(false) };
+    static POSTS_AT_ONCE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Returns true if pairs of this thread connect over channels.
@@ -35,7 +36,19 @@ pub fn run_over_channel(test: fn()) {
     IN_USE.set(false);
 }
 
-/// Defines tests that run functions of the file over datagrams and over channels.
+/// Returns true if posts of this thread make their records at once where they may.
+pub fn posts_at_once() -> bool {
+    POSTS_AT_ONCE.get()
+}
+
+/// Runs `test` with pairs that connect over channels, and whose posts make their records at once where they may.
+pub fn run_at_once(test: fn()) {
+    POSTS_AT_ONCE.set(true);
+    run_over_channel(test);
+    POSTS_AT_ONCE.set(false);
+}
+
+/// Defines tests that run functions of the file over datagrams, over channels, and over channels with posts that make their records.
 #[macro_export]
 macro_rules! over_both_links {
     ($($test:ident),* $(,)?) => {
@@ -44,6 +57,9 @@ macro_rules! over_both_links {
         }
         mod over_channel {
             $(#[test] fn $test() { super::common::channel::run_over_channel(super::$test); })*
+        }
+        mod over_channel_at_once {
+            $(#[test] fn $test() { super::common::channel::run_at_once(super::$test); })*
         }
     };
 }
@@ -73,6 +89,8 @@ pub struct Channels {
     pub room: Option<usize>,
     /// Least time between two records of a direction.
     pub pace: Duration,
+    /// Lengths of the packets that posts of each side have made, and that no test has seen.
+    posted: [Vec<usize>; 2],
 }
 
 impl Channels {
@@ -149,9 +167,21 @@ impl Pair {
         id: NearId,
         room: usize,
     ) -> Option<(NearOut, Packet, Vec<u8>)> {
+        self.make_record(from, room, |engine, now| {
+            engine.poll_near(now, id, room, false)
+        })
+    }
+
+    /// Returns the record that `make` makes in `room` bytes, and its packet.
+    fn make_record(
+        &mut self,
+        from: usize,
+        room: usize,
+        make: impl FnOnce(&mut Engine<TestMemory>, Time) -> Option<NearOut>,
+    ) -> Option<(NearOut, Packet, Vec<u8>)> {
         let side = &mut self.sides[from];
         side.memory.set_record(vec![0xee; room]);
-        let out = side.engine.poll_near(self.now, id, room, false);
+        let out = make(&mut side.engine, self.now);
         let mut bytes = side.memory.take_record();
         let out = out?;
         assert!(out.record_length() <= room);
@@ -191,7 +221,41 @@ impl Pair {
 
     fn send_record(&mut self, from: usize, to: usize) -> Option<usize> {
         let room = self.channels.as_ref()?.room(from, to);
-        let (out, packet, bytes) = self.take_record(from, id(from, to), room)?;
+        let made = self.take_record(from, id(from, to), room)?;
+        self.put_record(from, to, made)
+    }
+
+    /// Posts a request. Its record is made at once where it may be, if the test asks for that.
+    pub(super) fn post_at_once(&mut self, from: usize, qpn: Qpn, request: &SendRequest<'_>) {
+        let length = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
+        let engine = &mut self.sides[from].engine;
+        let may = posts_at_once() && self.channels.is_some();
+        let near = may.then(|| engine.near_for_post(qpn, length)).flatten();
+        let Some(near) = near.filter(|near| *near == ID) else {
+            engine.post_send(self.now, qpn, request).unwrap();
+            return;
+        };
+        let to = 1 - from;
+        let room = self.channels.as_ref().map_or(0, |c| c.room(from, to));
+        let made = self.make_record(from, room, |engine, now| {
+            let mut out = NearOut::EMPTY;
+            let sent = engine.post_near(now, near, qpn, request, room, &mut out);
+            sent.unwrap().then_some(out)
+        });
+        if let Some(made) = made
+            && let Some(length) = self.put_record(from, to, made)
+            && let Some(channels) = &mut self.channels
+        {
+            channels.posted[from].push(length);
+        }
+    }
+
+    fn put_record(
+        &mut self,
+        from: usize,
+        to: usize,
+        (out, packet, bytes): (NearOut, Packet, Vec<u8>),
+    ) -> Option<usize> {
         self.sent += 1;
         if (self.filter)(&packet) {
             let channels = self.channels.as_mut()?;
@@ -233,7 +297,9 @@ impl Pair {
     }
 
     pub(super) fn hand_over_records(&mut self, from: usize) -> Vec<usize> {
-        let lengths: Vec<_> = std::iter::from_fn(|| self.send_record(from, 1 - from)).collect();
+        let posted = self.channels.as_mut().map(|c| &mut c.posted[from]);
+        let mut lengths = posted.map(std::mem::take).unwrap_or_default();
+        lengths.extend(std::iter::from_fn(|| self.send_record(from, 1 - from)));
         assert!(!lengths.is_empty());
         self.now += LATENCY;
         self.deliver_records();

@@ -226,9 +226,7 @@ impl Pair {
 
     #[track_caller]
     pub fn post(&mut self, side: usize, qpn: Qpn, request: &SendRequest<'_>) {
-        let now = self.now;
-        let engine = &mut self.sides[side].engine;
-        engine.post_send(now, qpn, request).unwrap();
+        self.post_at_once(side, qpn, request);
     }
 
     #[track_caller]

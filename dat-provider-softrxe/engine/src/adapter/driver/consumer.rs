@@ -95,13 +95,30 @@ impl Hub {
         let mut state = self.state.lock();
         let now = clock::now();
         let busy = state.engine.in_flight(qpn);
-        state.engine.post_send(now, qpn, request)?;
+        let bytes = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
+        let transmits = state.driver.batch.posted(now, bytes, busy);
+        let sent = match state.post_near(now, qpn, request, bytes, transmits) {
+            Some(posted) => posted?,
+            None => {
+                state.engine.post_send(now, qpn, request)?;
+                false
+            }
+        };
         state.driver.replies.posted(now);
         state.driver.write_replies.posted(now);
-        let bytes = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
-        if state.driver.batch.posted(now, bytes, busy) {
+        if transmits {
             let datagrams = state.engine.has_datagrams();
-            state.transmit(now, false);
+            if sent
+                && !datagrams
+                && !state.ports.captures()
+                && !state.engine.has_records(false)
+                && !state.near.has_unpublished()
+            {
+                state.driver.batch.transmitted();
+                state.collect_events();
+            } else {
+                state.transmit(now, false);
+            }
             // A system call took time. To copy a record takes less than to read the clock.
             let end = if datagrams { clock::now() } else { now };
             state.driver.batch.returned(end);
