@@ -56,6 +56,8 @@ pub(super) struct Shared {
     /// Events that were dequeued, to see whether a poll found some.
     dequeued: AtomicU64,
     linger: Linger,
+    /// Number of times that events woke futures.
+    wakes: AtomicU64,
     pub(super) turns: Turns,
     address: IpAddr,
     /// Dropped with the context: what tells the thread or the task to end.
@@ -114,31 +116,44 @@ impl Shared {
             }
         };
         drop(turn);
-        if !todo.wake.is_empty() {
-            self.linger.woke(todo.wake.len());
+        if let Some((first, others)) = todo.wake.split_first() {
+            // Several futures of one task run together.
+            let several = others.iter().any(|other| !other.will_wake(first));
+            self.linger.woke(several);
+            self.wakes.fetch_add(1, Ordering::Relaxed);
         }
         finish(todo);
         result
     }
 
     /// Polls for a moment, until `look` finds the event that a future waits for: most replies take less time than a way through the runtime.
-    /// Ends when an event of another future came, and does not begin while several other futures are to run.
+    /// Ends when events woke other futures, and does not begin while several tasks are to run. Many events wake none, such as the completion of
+    /// a send that is awaited later.
     pub(super) fn linger<T>(&self, mut look: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
         if !self.linger.is_due() {
             return None;
         }
-        let (begin, before) = (Instant::now(), self.dequeued());
+        let wakes = || self.wakes.load(Ordering::Relaxed);
+        let (begin, wakes_before) = (Instant::now(), wakes());
+        let mut before = self.dequeued();
         while begin.elapsed() < LINGER {
             // An error is there again with the next poll.
             if self.poll_events().is_err() {
                 break;
             }
-            if self.dequeued() == before {
+            let now = self.dequeued();
+            if now == before {
                 continue;
             }
+            before = now;
             let found = look(&mut self.state());
-            self.linger.ended(found.is_some());
-            return found;
+            if found.is_some() {
+                self.linger.ended(true);
+                return found;
+            }
+            if wakes() != wakes_before {
+                break;
+            }
         }
         self.linger.ended(false);
         None
@@ -279,6 +294,7 @@ impl Context {
             notify,
             dequeued: AtomicU64::new(0),
             linger: Linger::new(processors()),
+            wakes: AtomicU64::new(0),
             turns: Turns::default(),
             address,
             watcher: OnceLock::new(),

@@ -1,6 +1,6 @@
 //! Whether a future polls for a moment before it waits. Pure.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Misses after which polling rests: waits that it did not end.
 pub(super) const MAX_MISSES: u32 = 8;
@@ -17,8 +17,8 @@ pub(super) struct Linger {
     misses: AtomicU32,
     /// Waits that are still to pass without polling.
     rest: AtomicU32,
-    /// Futures that the last events woke.
-    woken: AtomicUsize,
+    /// The last events woke several tasks.
+    several: AtomicBool,
     /// There are several processors: the peer may run meanwhile.
     helps: bool,
 }
@@ -28,14 +28,14 @@ impl Linger {
         Self {
             misses: AtomicU32::new(0),
             rest: AtomicU32::new(0),
-            woken: AtomicUsize::new(0),
+            several: AtomicBool::new(false),
             helps: processors > 1,
         }
     }
 
     /// Returns whether the next wait polls.
     pub(super) fn is_due(&self) -> bool {
-        if !self.helps || self.woken.load(Ordering::Relaxed) > 1 {
+        if !self.helps || self.several.load(Ordering::Relaxed) {
             return false;
         }
         let rest = self.rest.load(Ordering::Relaxed);
@@ -45,9 +45,9 @@ impl Linger {
         rest == 0
     }
 
-    /// Records how many futures the last events woke. Where it is more than one, others are about to run.
-    pub(super) fn woke(&self, count: usize) {
-        self.woken.store(count, Ordering::Relaxed);
+    /// Records whether the last events woke several tasks. Then others are about to run.
+    pub(super) fn woke(&self, several: bool) {
+        self.several.store(several, Ordering::Relaxed);
     }
 
     /// Records whether polling found what the future waits for.
@@ -141,9 +141,9 @@ mod tests {
             [1, 3, 4, 5, 7].map(polls),
             [None, None, None, Some(23), Some(13)]
         );
-        for (woken, due) in [(1, true), (2, false), (100, false), (1, true)] {
-            linger.woke(woken);
-            assert_eq!(linger.is_due(), due);
+        for several in [false, true, false] {
+            linger.woke(several);
+            assert_eq!(linger.is_due(), !several);
         }
     }
 }
