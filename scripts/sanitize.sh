@@ -3,7 +3,7 @@
 # (ThreadSanitizer) and accesses outside of memory (AddressSanitizer). Prints one line of result for each part; fails
 # on any finding, and if a part cannot run. docs/sanitizers.md describes each part.
 #
-# usage: sanitize.sh [PART]...        parts: loom miri tsan asan, all by default. Loom needs only the stable toolchain;
+# usage: sanitize.sh [PART]...        parts: loom miri tsan asan udapl, all by default. Loom needs only the stable toolchain;
 # the others need nightly:
 #        rustup component add miri rust-src --toolchain nightly; tsan and asan need gcc's runtimes libtsan2 and libasan8, and Debian's dapl2-utils
 set -uo pipefail
@@ -156,10 +156,23 @@ part_asan() {
     on_engine asan address libasan.so.8 ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1 short_list
 }
 
+# Data races in the Rust API: threads and an adapter share the bytes of a region, and threads wait on one dispatcher. ThreadSanitizer
+# does not see assembly, so the copies are atomic accesses of bytes.
+part_udapl() {
+    local triple=x86_64-unknown-linux-gnu
+    if [ ! -e "$(rustc "+$nightly" --print sysroot 2>/dev/null)/lib/rustlib/src/rust/library" ]; then
+        missing udapl "no rust-src in the toolchain '$nightly': rustup component add rust-src --toolchain $nightly"
+        return
+    fi
+    RUSTFLAGS="-Zsanitizer=thread --cfg udapl_bytewise" CARGO_PROFILE_DEV_OPT_LEVEL=1 \
+        tests udapl cargo "+$nightly" test --locked -Zbuild-std --target "$triple" --target-dir "$target/udapl-tsan" \
+        -p udapl --test shared_bytes --test waits
+}
+
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(loom miri tsan asan)
+[ ${#parts[@]} -gt 0 ] || parts=(loom miri tsan asan udapl)
 for part in "${parts[@]}"; do
-    declare -F "part_$part" >/dev/null || { echo "sanitize: no part '$part'; the parts are loom miri tsan asan" >&2; exit 2; }
+    declare -F "part_$part" >/dev/null || { echo "sanitize: no part '$part'; the parts are loom miri tsan asan udapl" >&2; exit 2; }
     "part_$part"
 done
 [ $failed = 0 ]

@@ -385,7 +385,8 @@ impl Evd {
         Code::from_code(code).map_or(Ok(true), Err)
     }
 
-    /// Waits for the next event (dat_evd_wait). Only one thread may wait at a time. `Duration::MAX` is no limit.
+    /// Waits for the next event (dat_evd_wait; an event that is there is taken by dat_evd_dequeue). Only one thread may wait at a time.
+    /// `Duration::MAX` is no limit.
     ///
     /// ```
     /// use std::time::Duration;
@@ -517,7 +518,7 @@ impl Evd {
         })
     }
 
-    /// Waits for a successful completion.
+    /// Waits for a successful completion, as [`Evd::wait`] does for any event.
     ///
     /// ```
     /// use std::time::Duration;

@@ -297,6 +297,12 @@ fn connections_by_socket_address_are_counted_on_both_sides() {
             assert_eq!(of_ia.get(IaCounter::CmPassiveEst), 1, "{of_ia:?}");
             assert_eq!(of_ia.get(IaCounter::PzCreate), 1, "{of_ia:?}");
             let waits = a.done.counters().expect("counters");
+            // The completion was there, and a wait takes that by dat_evd_dequeue.
+            assert_eq!(waits.get(EvdCounter::DequeueFound), 1, "{waits:?}");
+            assert_eq!(waits.get(EvdCounter::Wait), 0, "{waits:?}");
+            let none = a.done.wait_completion(Duration::from_millis(1));
+            assert!(matches!(none, Err(dat::Error::TimedOut { .. })), "{none:?}");
+            let waits = a.done.counters().expect("counters");
             assert_eq!(waits.get(EvdCounter::Wait), 1, "{waits:?}");
 
             // Stopped counters keep their values.
