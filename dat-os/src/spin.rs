@@ -31,6 +31,12 @@ impl Spin {
         self.budget
     }
 
+    /// Returns true if the budget cannot grow, so that a [`hit`](Self::hit) changes nothing.
+    #[must_use]
+    pub fn is_full(self) -> bool {
+        self.budget == self.max
+    }
+
     /// Records that the wait ended while the waiter spun.
     pub fn hit(&mut self) {
         self.grow();
@@ -78,9 +84,11 @@ mod tests {
         spin.missed(us(2), us(100));
         assert_eq!(spin.budget(), us(4));
         for _ in 0..10 {
+            assert!(!spin.is_full() || spin.budget() == us(50));
             spin.hit();
         }
         assert_eq!(spin.budget(), us(50));
+        assert!(spin.is_full());
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::layout::{FIXED, HEADER_AT, MAX_HEADER};
+use crate::layout::{ALIGNMENT, FIXED, HEADER_AT, MAX_HEADER};
 use crate::map::Map;
 use crate::ring::Lines;
 
@@ -54,6 +54,22 @@ impl RingAccess {
         let offset = (position & self.mask) as usize;
         // SAFETY: the offset is less than the ring's size, and the data is mapped twice in a row.
         unsafe { self.data.add(offset) }
+    }
+
+    /// Lets the processor fetch two lines from `position` on, which are about to be written. The peer has them in its caches, and a
+    /// store that waits for its line holds up all later ones, and each lock.
+    #[inline]
+    pub(crate) fn fetch_for_writing(&self, position: u64) {
+        let at = self.record(position).as_ptr();
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a whole ring is mapped from there on, and a prefetch has no effect but on caches.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_ET0>(at.cast());
+            _mm_prefetch::<_MM_HINT_ET0>(at.add(ALIGNMENT).cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
     }
 
     /// Returns the fixed part of the record at `position`: each word is read once.

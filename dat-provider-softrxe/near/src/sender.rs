@@ -12,6 +12,9 @@ use crate::map::Map;
 use crate::ring::Producer;
 use crate::violation::Violation;
 
+/// Bytes behind the next record whose lines [`Sender::prepare_next`] fetches: two short records, which take about as long as the fetch.
+const AHEAD: u64 = 256;
+
 /// Where the next record begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Space {
@@ -165,6 +168,13 @@ impl Sender {
         self.ring
             .write_fixed(position, fixed.encode(), header, header_length);
         self.producer.add(self.ring.lines(), length as u64);
+    }
+
+    /// Prepares the memory of a later record, if more records are about to follow.
+    #[inline]
+    pub fn prepare_next(&self) {
+        self.ring
+            .fetch_for_writing(self.producer.position() + AHEAD);
     }
 
     /// Publishes all records. Returns true if the peer sleeps and has to be woken.

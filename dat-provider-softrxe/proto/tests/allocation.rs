@@ -93,15 +93,15 @@ fn post(pair: &mut Pair, qpn: Qpn, request: &SendRequest<'_>) {
     let side = &mut pair.sides[0];
     let length = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
     let near = side.engine.near_for_post(qpn, length);
-    if near.is_none() || !channel::posts_at_once() {
+    let Some(near) = near.filter(|_| channel::posts_at_once()) else {
         side.engine.post_send(pair.now, qpn, request).unwrap();
         return;
-    }
-    let (id, room, mut out) = (channel::ID, channel::ROOM, NearOut::EMPTY);
+    };
+    let (room, mut out) = (channel::ROOM, NearOut::EMPTY);
     let memory = side.memory.clone();
     memory.lend_record(&pair.sides[1].memory, room);
     let engine = &mut pair.sides[0].engine;
-    let sent = engine.post_near(pair.now, id, qpn, request, room, &mut out);
+    let sent = engine.post_near(pair.now, near, request, room, &mut out);
     if sent.unwrap() {
         deliver(pair, 0, &out);
     }

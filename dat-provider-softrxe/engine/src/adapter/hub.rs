@@ -12,7 +12,7 @@ use softrxe_near::agreement::End;
 use softrxe_port::port_share::{Policy, PortShareError};
 use softrxe_port::slot::SLOT_BITS;
 use softrxe_proto::{
-    CmId, Config, Engine, Event, PostError, Qpn, RejectReason, SecretKey, SendRequest, Time,
+    CmId, Config, Engine, Event, NearPoster, PostError, RejectReason, SecretKey, SendRequest, Time,
 };
 
 use super::connections::Connections;
@@ -165,6 +165,7 @@ impl Hub {
 
     /// Wakes the helper if there are upcalls to run, or the watcher if it would wake too late for the engine's next deadline or for
     /// records that are left.
+    #[inline]
     pub(crate) fn wake(&self, state: &mut State) {
         let roles = &mut state.driver.roles;
         if state.pending.has_upcalls() {
@@ -310,20 +311,19 @@ impl State {
         self.collect_events();
     }
 
-    /// Posts a request of `length` bytes that may make its record at once. Returns whether it did; without `publish`,
-    /// [`transmit`](Self::transmit) publishes it. `None`: nothing was posted.
+    /// Posts a request that may make its record at once. Returns whether it did; without `publish`, [`transmit`](Self::transmit)
+    /// publishes it. `None`: nothing was posted.
     #[inline]
     pub(crate) fn post_near(
         &mut self,
         now: Time,
-        qpn: Qpn,
+        poster: NearPoster,
         request: &SendRequest<'_>,
-        length: u64,
         publish: bool,
     ) -> Option<Result<bool, PostError>> {
         self.engine.memory().prepare(now);
         self.near
-            .post(&mut self.engine, now, qpn, request, length, publish)
+            .post(&mut self.engine, now, poster, request, publish)
     }
 
     /// Prepares all descriptors for a sleeping thread. Returns `false` if packets wait already.
@@ -345,11 +345,16 @@ impl State {
     }
 
     /// Collects the engine's events: wakes threads that wait for completions, and keeps the events that lead to upcalls.
+    #[inline]
     pub(crate) fn collect_events(&mut self) {
-        // Most calls find none, and the test is a load where the call is not.
-        while self.engine.has_events()
-            && let Some(event) = self.engine.poll_event()
-        {
+        if self.engine.has_events() {
+            self.collect();
+        }
+    }
+
+    #[inline(never)]
+    fn collect(&mut self) {
+        while let Some(event) = self.engine.poll_event() {
             if let Event::CqReady(cq) = &event
                 && !self.notices.completed(*cq)
             {

@@ -11,7 +11,7 @@ use softrxe_near::agreement::Bell;
 use softrxe_near::{Channel, Violation};
 use softrxe_port::liveness::LocalPeer;
 use softrxe_port::poll_set::PollSet;
-use softrxe_proto::{Engine, NearId, PostError, Qpn, SendRequest, Time};
+use softrxe_proto::{Engine, NearId, NearPoster, PostError, SendRequest, Time};
 
 use crate::link::near::{NearLink, Posted};
 use crate::memory::regions::Regions;
@@ -308,17 +308,16 @@ impl Near {
         &mut self,
         engine: &mut Engine<Regions>,
         now: Time,
-        qpn: Qpn,
+        poster: NearPoster,
         request: &SendRequest<'_>,
-        length: u64,
         publish: bool,
     ) -> Option<Result<bool, PostError>> {
-        let NearId(id) = engine.near_for_post(qpn, length)?;
-        let up = self.channels.get_mut(usize::from(id))?.as_mut()?;
+        let index = usize::from(poster.channel.0);
+        let up = self.channels.get_mut(index)?.as_mut()?;
         // What this engine sends to itself arrives in the same call.
         let bell = up.bell.as_ref()?;
         // The general path finds a violation again, and ends the channel.
-        let posted = up.link.post(engine, now, qpn, request, publish).ok()?;
+        let posted = up.link.post(engine, now, poster, request, publish).ok()?;
         Some(posted.map(|posted| match posted {
             Posted::Waits => false,
             Posted::Sent { wake } => {

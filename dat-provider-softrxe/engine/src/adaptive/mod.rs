@@ -90,8 +90,19 @@ const FOLLOWS: Duration = Duration::from_micros(2);
 /// second run would be empty.
 const FULL_POSTS: u32 = 64;
 const FULL_BYTES: u64 = 240_000;
+/// Posts of a run for which the clock is read once: a reading takes as long as an eighth of a post.
+const POSTS_OF_A_READING: u32 = 4;
 
 impl Batch {
+    /// Returns the time of the previous post, if it may stand for the present time: a run is being collected, and the clock was read in one
+    /// of the last posts. If the consumer paused since then, a few posts more than needed wait for the next call, or for the answers to
+    /// those that are in flight. A post with nothing in flight needs the clock.
+    #[inline]
+    pub(crate) fn previous(&self, busy: bool) -> Option<Time> {
+        let collects = busy && !self.posts.is_multiple_of(POSTS_OF_A_READING);
+        self.returned.filter(|_| collects)
+    }
+
     /// Records a posted request of `bytes`; `busy` says whether its queue pair has others in flight. Returns whether to
     /// transmit now; if not, the next post, poll or wait transmits.
     pub(crate) fn posted(&mut self, now: Time, bytes: u64, busy: bool) -> bool {
@@ -181,6 +192,30 @@ mod tests {
         assert!(batch.posted(at(500), 64, true), "a pause ends a batch");
         batch.transmitted();
         assert!(batch.posted(at(501), 1 << 20, true), "runs are full");
+    }
+
+    #[test]
+    fn a_reading_of_the_clock_serves_four_posts_of_a_run_and_none_after_it() {
+        let mut batch = Batch::default();
+        assert_eq!(batch.previous(true), None, "nothing was posted");
+        let mut readings = 0;
+        for n in 0..65 {
+            assert_eq!(batch.previous(false), None, "nothing is in flight");
+            let now = batch.previous(true).unwrap_or_else(|| {
+                readings += 1;
+                Time::from_nanos(n * 300)
+            });
+            assert_eq!(batch.posted(now, 64, n > 0), n == 0 || n == 64, "{n}");
+            if n == 0 {
+                batch.transmitted();
+            }
+        }
+        assert_eq!(readings, 17);
+        batch.transmitted();
+        assert_eq!(batch.previous(true), None, "the run is transmitted");
+        batch.posted(at(100), 64, true);
+        batch.called(at(101));
+        assert_eq!(batch.previous(true), None, "another call came between");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::io;
 
 use softrxe_near::{Channel, Lent, Violation};
 use softrxe_proto::near::RecordPart;
-use softrxe_proto::{Engine, NearId, NearOut, PostError, Qpn, SendRequest, Time};
+use softrxe_proto::{Engine, NearId, NearOut, NearPoster, PostError, SendRequest, Time};
 
 use crate::memory::range::RecordBytes;
 use crate::memory::regions::Regions;
@@ -226,7 +226,7 @@ impl NearLink {
         &mut self,
         engine: &mut Engine<Regions>,
         now: Time,
-        qpn: Qpn,
+        poster: NearPoster,
         request: &SendRequest<'_>,
         publish: bool,
     ) -> Result<Result<Posted, PostError>, Violation> {
@@ -236,7 +236,7 @@ impl NearLink {
         let place = unsafe { RecordBytes::new(space.at, space.room) };
         engine.memory().set_record(place);
         let mut out = NearOut::EMPTY;
-        let posted = engine.post_near(now, self.id, qpn, request, space.room, &mut out);
+        let posted = engine.post_near(now, poster, request, space.room, &mut out);
         engine.memory().set_record(RecordBytes::NONE);
         if posted == Ok(true) {
             sender.commit_header(
@@ -246,6 +246,9 @@ impl NearLink {
                 out.payload_length,
             );
             let wake = publish && sender.publish();
+            if !publish {
+                sender.prepare_next();
+            }
             return Ok(Ok(Posted::Sent { wake }));
         }
         Ok(posted.map(|_| Posted::Waits))

@@ -32,6 +32,7 @@ use crate::time::Time;
 use crate::try_box::TryBox;
 use crate::wire::icrc_cache::IcrcCache;
 use near::Channel;
+pub use near_post::NearPoster;
 use timers::{Owner, Timers};
 
 /// Why a queue pair was not created or connected.

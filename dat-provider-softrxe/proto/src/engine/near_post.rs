@@ -7,24 +7,39 @@ use crate::psn::Qpn;
 use crate::time::Time;
 use crate::work::{PostError, SendRequest};
 
+/// A queue pair whose next request may make its record at once. Valid until the next call that changes the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NearPoster {
+    /// The channel of its connection.
+    pub channel: NearId,
+    /// It has requests in flight.
+    pub busy: bool,
+    slot: u32,
+}
+
 impl<M: Memory> Engine<M> {
-    /// Returns the channel whose next record may be that of a request of `length` bytes, if the queue pair has a channel, no queue pair
-    /// has something to send there, and the request is short. The driver then calls [`post_near`](Self::post_near).
+    /// Returns the queue pair if it has a channel whose next record may be that of a request of `length` bytes: no queue pair has something
+    /// to send there, and the request is short. The driver then calls [`post_near`](Self::post_near).
     #[inline]
     #[must_use]
-    pub fn near_for_post(&self, qpn: Qpn, length: u64) -> Option<NearId> {
+    pub fn near_for_post(&self, qpn: Qpn, length: u64) -> Option<NearPoster> {
         let slot = self.slot(qpn)?;
         let qp = self.qps[slot as usize].as_ref()?;
-        let Link::Near(id) = qp.link() else {
+        let Link::Near(channel) = qp.link() else {
             return None;
         };
-        let is_first = self.channel(id)?.ready.is_empty();
-        (is_first && length < u64::from(MIN_LENT)).then_some(id)
+        let is_first = self.channel(channel)?.ready.is_empty();
+        let poster = NearPoster {
+            channel,
+            busy: qp.in_flight(),
+            slot,
+        };
+        (is_first && length < u64::from(MIN_LENT)).then_some(poster)
     }
 
-    /// Posts a request, like [`post_send`](Self::post_send), and writes its packet to `out` if its record fits in `room` bytes of channel
-    /// `id` and nothing keeps it. Returns whether it did: the driver then commits the packet, as that of [`poll_near`](Self::poll_near).
-    /// If not, the request waits its turn.
+    /// Posts a request, like [`post_send`](Self::post_send), and writes its packet to `out` if its record fits in `room` bytes of the
+    /// channel and nothing keeps it. Returns whether it did: the driver then commits the packet, as that of
+    /// [`poll_near`](Self::poll_near). If not, the request waits its turn.
     ///
     /// # Errors
     /// See [`PostError`]; nothing was posted then.
@@ -32,38 +47,28 @@ impl<M: Memory> Engine<M> {
     pub fn post_near(
         &mut self,
         now: Time,
-        id: NearId,
-        qpn: Qpn,
+        poster: NearPoster,
         request: &SendRequest<'_>,
         room: usize,
         out: &mut NearOut,
     ) -> Result<bool, PostError> {
-        let slot = self.slot(qpn).ok_or(PostError::UnknownQueue)?;
-        let before = self.channel(id).map_or(0, |channel| channel.progress.sent);
+        let (slot, id) = (poster.slot, poster.channel);
         let mut is_timed = false;
         let posted = self.with_qp(now, slot, |qp, cx| {
             // The timer of an earlier request runs on.
-            is_timed = qp.in_flight() && qp.armed.is_some();
-            qp.post_send(cx, request)?;
-            let Some(length) = qp.send_express(cx, room, out) else {
+            is_timed = poster.busy && qp.armed.is_some();
+            let Some(length) = qp.post_express(cx, request, room, out)? else {
+                qp.post_send(cx, request)?;
                 return Ok(None);
             };
             cx.out.counters.sent += 1;
-            let until = before + length as u64;
-            qp.sent_until(until);
-            Ok(Some((until, qp.held, qp.has_output())))
+            Ok(Some((length as u64, qp.held, qp.has_output())))
         });
         let sent = posted.unwrap_or(Err(PostError::UnknownQueue))?;
         let waits = match sent {
             None => true,
-            Some((until, held, more)) => {
-                if let Some(channel) = self.channel_mut(id) {
-                    channel.progress.sent = until;
-                    // The record has the acknowledgement.
-                    if held && channel.forget_held(slot) {
-                        self.off_lists(slot);
-                    }
-                }
+            Some((length, held, more)) => {
+                self.near_sent(id, slot, length, held);
                 more
             }
         };
@@ -76,10 +81,20 @@ impl<M: Memory> Engine<M> {
         Ok(sent.is_some())
     }
 
-    /// Records that a queue pair is on no list.
-    fn off_lists(&mut self, slot: u32) {
+    /// Counts the bytes of a record that a post made. The record has the acknowledgement that may have been `held` back.
+    #[inline]
+    fn near_sent(&mut self, id: NearId, slot: u32, length: u64, held: bool) {
+        let Some(Some(channel)) = self.channels.get_mut(usize::from(id.0)) else {
+            return;
+        };
+        channel.progress.sent += length;
+        let until = channel.progress.sent;
+        let off = held && channel.forget_held(slot);
         if let Some(Some(qp)) = self.qps.get_mut(slot as usize) {
-            (qp.queued, qp.held) = (false, false);
+            qp.sent_until(until);
+            if off {
+                (qp.queued, qp.held) = (false, false);
+            }
         }
     }
 }

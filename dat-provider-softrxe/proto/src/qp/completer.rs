@@ -212,28 +212,43 @@ impl Qp {
 
     /// Acknowledges everything before `end`, up to the first request that needs a response.
     fn acknowledge<M>(&mut self, cx: &mut Context<'_, M>, end: Psn) {
-        loop {
-            let r = &self.requester;
-            if !r.una.is_before(end) || r.ring.head() == r.ring.tail() {
-                return;
+        let mut una = self.requester.una;
+        // Requests that end without a completion. Timers and reservations are renewed once for all of them.
+        let mut silent = 0;
+        while una.is_before(end) {
+            let r = &mut self.requester;
+            if r.ring.head() == r.ring.tail() {
+                break;
             }
             let Some(wqe) = r.ring.get(r.ring.head()) else {
-                return;
+                break;
             };
             let Some((start, packets)) = wqe.span else {
-                return;
+                break;
             };
             if wqe.has_response() {
-                return;
+                break;
             }
             let after = start.plus(packets);
             if end.is_before(after) {
-                self.advance(cx, end);
-                return;
+                una = end;
+                break;
             }
-            self.advance(cx, after);
-            self.complete_head(cx);
-            self.complete_local(cx);
+            una = after;
+            if wqe.signaled {
+                self.complete_head(cx);
+            } else {
+                r.remove_head();
+                silent += 1;
+            }
+            if self.requester.is_local_next() {
+                self.advance(cx, una);
+                self.complete_local(cx);
+            }
+        }
+        self.advance(cx, una);
+        if silent > 0 {
+            cx.out.release_completions(self.init.send_cq, silent);
         }
     }
 
@@ -261,31 +276,27 @@ impl Qp {
     /// Completes the oldest request.
     fn complete_head<M>(&mut self, cx: &mut Context<'_, M>) {
         let r = &mut self.requester;
-        let passed = r.cursor == r.ring.head();
-        let Some(wqe) = r.ring.pop() else { return };
-        if passed {
-            r.cursor = r.ring.head();
-        }
+        let Some(wqe) = r.ring.get(r.ring.head()) else {
+            return;
+        };
         if wqe.signaled {
-            let op = wqe.completed_op();
-            self.complete_send(cx, wqe.wr_id, op, Status::Success, wqe.length);
+            let (wr_id, op, length) = (wqe.wr_id, wqe.completed_op(), wqe.length);
+            r.remove_head();
+            self.complete_send(cx, wr_id, op, Status::Success, length);
         } else {
+            r.remove_head();
             cx.out.release_completions(self.init.send_cq, 1);
         }
     }
 
     /// Completes executed local requests that are now the oldest.
     pub(super) fn complete_local<M>(&mut self, cx: &mut Context<'_, M>) {
-        while self.requester.ring.len() > 0 {
+        while self.requester.is_local_next() {
             let r = &self.requester;
             if let Some((seq, status)) = r.failed
                 && seq == r.ring.head()
             {
                 self.fail_head(cx, status);
-                return;
-            }
-            let head = r.ring.get(r.ring.head());
-            if !head.is_some_and(|wqe| matches!(wqe.span, Some((_, 0)))) {
                 return;
             }
             self.complete_head(cx);

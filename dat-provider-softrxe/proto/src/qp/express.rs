@@ -5,6 +5,9 @@
 //! anything else, and has changed no state then. So the general path alone decides about errors, fences, repetitions and answers. The
 //! tests run both paths from the same state and compare what they leave.
 //!
+//! The poster's step is [`post_send`](Qp::post_send) and the sender's step in one, where no earlier request has to be sent. The request goes to
+//! its ring as one that was sent, and is not read from there. It leaves to `post_send` whatever that could refuse.
+//!
 //! The receiver's step is for a SEND Only or RDMA WRITE Only with the expected PSN. It does what [`handle`](Qp::handle) does. It places the
 //! payload before anything else: if the memory is not granted, nothing has changed, and the general path finds the same error.
 
@@ -23,7 +26,7 @@ use crate::opcode::Opcode;
 use crate::outputs::Context;
 use crate::psn::{Psn, Qpn};
 use crate::wire::{Bth, Reth};
-use crate::work::{CompletedOp, Completion, Op, Sge};
+use crate::work::{CompletedOp, Completion, Op, PostError, SendRequest, Sge};
 
 /// A request of one packet, as its record needs it.
 struct Single {
@@ -33,38 +36,66 @@ struct Single {
     sge: Sge,
 }
 
-impl Requester {
-    /// Returns the next request if it is one for the express path, and may be sent now.
+impl Single {
+    /// Returns the request of `op` with `sge`, if its message is one for the express path.
     #[inline]
-    fn single(&self) -> Option<Single> {
-        let waits = self.rnr_until.is_some() || self.failed.is_some() || self.next != self.high;
-        if waits || self.cursor == self.ring.tail() || self.in_flight() >= self.window.size() {
-            return None;
-        }
-        let wqe = self.ring.get(self.cursor)?;
+    fn new(op: &Op, sge: Sge, solicited: bool, mtu: u32) -> Option<Self> {
         // A longer payload may be lent, and one without bytes has no part of memory to check.
-        let fits = (1..MIN_LENT.min(self.path.mtu + 1)).contains(&wqe.length);
-        if !fits || wqe.sge_count != 1 || wqe.fence || wqe.span.is_some() {
+        if !(1..MIN_LENT.min(mtu + 1)).contains(&sge.length) {
             return None;
         }
-        let (opcode, reth) = match wqe.op {
+        let (opcode, reth) = match *op {
             Op::Send => (Opcode::SendOnly, None),
             Op::Write(remote) => {
                 let reth = Reth {
                     va: remote.address,
                     rkey: remote.key,
-                    length: wqe.length,
+                    length: sge.length,
                 };
                 (Opcode::WriteOnly, Some(reth))
             }
             _ => return None,
         };
-        Some(Single {
+        Some(Self {
             opcode,
             reth,
-            solicited: wqe.solicited,
-            sge: self.ring.sges(self.cursor, 1)[0],
+            solicited,
+            sge,
         })
+    }
+}
+
+impl Requester {
+    /// Returns true if a packet that is sent for the first time may be sent now.
+    #[inline]
+    fn goes_on(&self) -> bool {
+        let waits = self.rnr_until.is_some() || self.failed.is_some() || self.next != self.high;
+        !waits && self.in_flight() < self.window.size()
+    }
+
+    /// Returns the next request if it is one for the express path, and may be sent now.
+    #[inline]
+    fn single(&self) -> Option<Single> {
+        if self.cursor == self.ring.tail() || !self.goes_on() {
+            return None;
+        }
+        let wqe = self.ring.get(self.cursor)?;
+        if wqe.sge_count != 1 || wqe.fence || wqe.span.is_some() {
+            return None;
+        }
+        let sge = self.ring.sges(self.cursor, 1)[0];
+        Single::new(&wqe.op, sge, wqe.solicited, self.path.mtu)
+    }
+
+    /// Returns `request`, which is to be posted, if it is one for the express path, and may be sent now.
+    #[inline]
+    fn next_single(&self, request: &SendRequest<'_>) -> Option<Single> {
+        let [sge] = request.sges else { return None };
+        let first = self.cursor == self.ring.tail() && self.ring.has_slot();
+        if !first || request.fence || !self.goes_on() {
+            return None;
+        }
+        Single::new(&request.op, *sge, request.solicited, self.path.mtu)
     }
 }
 
@@ -78,11 +109,56 @@ impl Qp {
         room: usize,
         out: &mut NearOut,
     ) -> Option<usize> {
+        let single = self.requester.single()?;
+        let length = self.write_single(cx, &single, room, out)?;
+        if let Some(wqe) = self.requester.ring.get_mut(self.requester.cursor) {
+            wqe.span = Some((self.requester.next, 1));
+        }
+        self.single_sent(cx);
+        Some(length)
+    }
+
+    /// Posts a request and sends it, if its record fits in `room` bytes. Writes the packet to `out`, and returns the length of its record.
+    /// `None`: nothing has changed but `out` and bytes of the record, and the request is for [`post_send`](Self::post_send).
+    ///
+    /// # Errors
+    /// `NoMemory`; nothing was posted then.
+    #[inline]
+    pub(crate) fn post_express<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        request: &SendRequest<'_>,
+        room: usize,
+        out: &mut NearOut,
+    ) -> Result<Option<usize>, PostError> {
+        let Some(single) = self.requester.next_single(request) else {
+            return Ok(None);
+        };
+        let Some(length) = self.write_single(cx, &single, room, out) else {
+            return Ok(None);
+        };
+        cx.out.reserve_completion(self.init.send_cq)?;
+        let r = &mut self.requester;
+        r.push(request, single.sge.length, Some((r.next, 1)));
+        r.start_timer(cx.now, cx.config.ack_timeout);
+        self.single_sent(cx);
+        Ok(Some(length))
+    }
+
+    /// Writes the packet of `single`, which has the next PSN, with an acknowledgement that is owed. `None` as in
+    /// [`send_express`](Self::send_express).
+    #[inline]
+    fn write_single<M: Memory>(
+        &self,
+        cx: &Context<'_, M>,
+        single: &Single,
+        room: usize,
+        out: &mut NearOut,
+    ) -> Option<usize> {
         // Answers come first, and so does an acknowledgement that is urgent.
         if !self.state.sends() || self.responder.has_urgent_output(cx.config.ack_every) {
             return None;
         }
-        let single = self.requester.single()?;
         let bth = Bth {
             ack_request: true,
             solicited: single.solicited,
@@ -124,24 +200,17 @@ impl Qp {
         let address = single.sge.address;
         let filled = cx.memory.fill(&access, address, payload_length, payload_at);
         filled.ok()?;
-        self.single_sent(cx);
-        if acknowledges {
-            self.responder.ack = None;
-        }
         debug_assert_eq!(record_length, out.record_length());
         Some(record_length)
     }
 
-    /// Records that the request at the cursor was sent in one packet.
+    /// Records that the request at the cursor was sent in one packet, with the acknowledgement that was owed.
     #[inline]
     fn single_sent<M>(&mut self, cx: &Context<'_, M>) {
+        self.responder.ack = None;
         let r = &mut self.requester;
-        let psn = r.next;
-        if let Some(wqe) = r.ring.get_mut(r.cursor) {
-            wqe.span = Some((psn, 1));
-        }
         r.cursor = r.cursor.wrapping_add(1);
-        r.next = psn.plus(1);
+        r.next = r.next.plus(1);
         r.high = r.next;
         if r.timer.is_none() {
             r.restart_timer(cx.now, cx.config.ack_timeout);

@@ -165,6 +165,17 @@ impl Requester {
 
     /// Queues an admitted request whose message has `length` bytes.
     pub(super) fn post(&mut self, request: &SendRequest<'_>, length: u32) {
+        self.push(request, length, None);
+    }
+
+    /// Queues an admitted request, which has got the PSNs `span`.
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        request: &SendRequest<'_>,
+        length: u32,
+        span: Option<(Psn, u32)>,
+    ) {
         let wqe = Wqe {
             wr_id: request.wr_id,
             op: request.op,
@@ -173,7 +184,7 @@ impl Requester {
             fence: request.fence,
             sge_count: request.sges.len(),
             length,
-            span: None,
+            span,
         };
         self.ring.push(wqe, request.sges);
     }
@@ -187,6 +198,26 @@ impl Requester {
         let wqe = self.ring.pop()?;
         self.cursor = self.ring.head();
         Some((wqe.wr_id, wqe.completed_op()))
+    }
+
+    /// Removes the oldest request. The ring is not empty.
+    #[inline]
+    pub(super) fn remove_head(&mut self) {
+        if self.cursor == self.ring.head() {
+            self.cursor = self.cursor.wrapping_add(1);
+        }
+        self.ring.skip();
+    }
+
+    /// Returns true if the oldest request is one that failed at this end, or a local one that was executed.
+    #[inline]
+    pub(super) fn is_local_next(&self) -> bool {
+        let head = self.ring.head();
+        if head == self.ring.tail() {
+            return false;
+        }
+        let failed = self.failed.is_some_and(|(seq, _)| seq == head);
+        failed || matches!(self.ring.get(head), Some(wqe) if matches!(wqe.span, Some((_, 0))))
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {

@@ -102,6 +102,13 @@ impl<T> Ring<T> {
         &self.sges[at..at + count]
     }
 
+    /// Returns true if one more request with one SGE needs neither an error nor memory.
+    #[inline]
+    pub(crate) const fn has_slot(&self) -> bool {
+        let len = self.len();
+        len < self.depth && (len as usize) < self.slots.len() && self.max_sge > 0
+    }
+
     /// Makes room for one more request with these SGEs. Returns their total length.
     pub(crate) fn admit(&mut self, sges: &[Sge]) -> Result<u32, PostError> {
         if self.len() >= self.depth {
@@ -132,12 +139,21 @@ impl<T> Ring<T> {
     }
 
     /// Appends an admitted request.
+    #[inline]
     pub(crate) fn push(&mut self, request: T, sges: &[Sge]) {
         let slot = self.slot(self.tail);
         let at = slot * self.max_sge;
         self.sges[at..at + sges.len()].copy_from_slice(sges);
         self.slots[slot] = Some(request);
         self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Removes the oldest request, if `head() != tail()`, without reading it.
+    #[inline]
+    pub(crate) fn skip(&mut self) {
+        let slot = self.slot(self.head);
+        self.slots[slot] = None;
+        self.head = self.head.wrapping_add(1);
     }
 
     /// Removes the oldest request.

@@ -53,6 +53,7 @@ impl Bth {
 
     /// Reads a header; `None` if there are fewer than 12 bytes.
     #[must_use]
+    #[inline]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let b: &[u8; Self::LEN] = bytes.first_chunk()?;
         Some(Self {
@@ -70,6 +71,7 @@ impl Bth {
     }
 
     /// Writes the header to the first 12 bytes of `out`.
+    #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let flags = u8::from(self.solicited) << 7
             | u8::from(self.migrated) << 6

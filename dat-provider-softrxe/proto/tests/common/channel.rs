@@ -231,7 +231,7 @@ impl Pair {
         let engine = &mut self.sides[from].engine;
         let may = posts_at_once() && self.channels.is_some();
         let near = may.then(|| engine.near_for_post(qpn, length)).flatten();
-        let Some(near) = near.filter(|near| *near == ID) else {
+        let Some(near) = near.filter(|near| near.channel == ID) else {
             engine.post_send(self.now, qpn, request).unwrap();
             return;
         };
@@ -239,7 +239,7 @@ impl Pair {
         let room = self.channels.as_ref().map_or(0, |c| c.room(from, to));
         let made = self.make_record(from, room, |engine, now| {
             let mut out = NearOut::EMPTY;
-            let sent = engine.post_near(now, near, qpn, request, room, &mut out);
+            let sent = engine.post_near(now, near, request, room, &mut out);
             sent.unwrap().then_some(out)
         });
         if let Some(made) = made

@@ -19,6 +19,9 @@ use crate::wait::Bell;
 /// A spinning waiter yields to other threads after this time.
 const YIELD_AFTER: Duration = Duration::from_micros(12);
 
+/// Looks of a spinning waiter for which the clock is read once: a look takes as long as a few readings.
+const LOOKS_OF_A_READING: u32 = 4;
+
 impl Hub {
     /// Takes completions that are there; returns how many. Does not drive the engine.
     pub(crate) fn take(&self, cq: CqId, into: &mut [Completion]) -> usize {
@@ -93,11 +96,14 @@ impl Hub {
     /// Posts a request and transmits it, or leaves it to the next call if more are likely to follow.
     pub(crate) fn post(&self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
         let mut state = self.state.lock();
-        let now = clock::now();
-        let busy = state.engine.in_flight(qpn);
         let bytes = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
+        let near = state.engine.near_for_post(qpn, bytes);
+        let busy = near.map_or_else(|| state.engine.in_flight(qpn), |near| near.busy);
+        let previous = state.driver.batch.previous(busy);
+        let now = previous.unwrap_or_else(clock::now);
         let transmits = state.driver.batch.posted(now, bytes, busy);
-        let sent = match state.post_near(now, qpn, request, bytes, transmits) {
+        let posted = near.and_then(|near| state.post_near(now, near, request, transmits));
+        let sent = match posted {
             Some(posted) => posted?,
             None => {
                 state.engine.post_send(now, qpn, request)?;
@@ -140,18 +146,21 @@ impl Hub {
     ) -> Parked {
         let begin = Instant::now();
         let left = || timeout.map(|t| t.saturating_sub(begin.elapsed()));
-        let budget = self.state.lock().driver.spin(cq).budget();
-        let budget = timeout.map_or(budget, |t| t.min(budget));
-        loop {
+        let spin = *self.state.lock().driver.spin(cq);
+        let budget = timeout.map_or(spin.budget(), |t| t.min(spin.budget()));
+        for look in 0_u32.. {
             // `ready` polls the completion queue, which receives what has arrived.
             if cq.is_none() {
                 self.poll_for_upcalls();
             }
             if ready() {
-                if begin.elapsed() < budget {
+                if !spin.is_full() && begin.elapsed() < budget {
                     self.state.lock().driver.spin(cq).hit();
                 }
                 return Parked::Woken;
+            }
+            if !look.is_multiple_of(LOOKS_OF_A_READING) {
+                continue;
             }
             let spent = begin.elapsed();
             if spent >= budget {

@@ -134,9 +134,17 @@ impl Bench {
     }
 
     fn post(&mut self, op: Op, sges: &[Sge], solicited: bool, fence: bool) {
-        let mut request = SendRequest::new(3, op, sges);
-        (request.solicited, request.fence) = (solicited, fence);
+        let request = request(op, sges, solicited, fence);
         self.run(|qp, cx| qp.post_send(cx, &request)).unwrap();
+    }
+
+    fn post_express(&mut self, request: &SendRequest<'_>, room: usize) -> Option<NearOut> {
+        self.run(|qp, cx| {
+            let mut out = NearOut::EMPTY;
+            let length = qp.post_express(cx, request, room, &mut out).unwrap()?;
+            assert_eq!(length, out.record_length());
+            Some(out)
+        })
     }
 
     fn express(&mut self, room: usize) -> Option<NearOut> {
@@ -166,6 +174,12 @@ impl Bench {
     fn copies(&self) -> Vec<Copy> {
         self.memory.0.borrow().clone()
     }
+}
+
+const fn request(op: Op, sges: &[Sge], solicited: bool, fence: bool) -> SendRequest<'_> {
+    let mut request = SendRequest::new(3, op, sges);
+    (request.solicited, request.fence) = (solicited, fence);
+    request
 }
 
 const fn sge(length: u32, key: u32) -> Sge {
@@ -220,53 +234,40 @@ const REMOTE: Remote = Remote {
     key: 0x1234,
 };
 
-#[test]
-fn a_sender_leaves_what_the_general_path_leaves() {
-    let lists: [(&[Sge], bool); 8] = [
-        (&[sge(64, KEY)], true),
-        (&[sge(1, KEY)], true),
-        (&[sge(MTU as u32, KEY)], true),
-        (&[sge(MTU as u32 + 1, KEY)], false),
-        (&[sge(0, KEY)], false),
-        (&[], false),
-        (&[sge(8, KEY), sge(8, KEY)], false),
-        (&[sge(64, KEY + 1)], false),
-    ];
-    let ops = [
-        (Op::Send, true),
-        (Op::Write(REMOTE), true),
-        (Op::SendImm([1, 2, 3, 4]), false),
-        (Op::SendInvalidate(9), false),
-        (Op::WriteImm(REMOTE, [1, 2, 3, 4]), false),
-        (Op::Read(REMOTE), false),
-        (Op::LocalInvalidate(9), false),
-    ];
+/// Lists of segments, and whether the express path may be taken with them.
+const LISTS: [(&[Sge], bool); 8] = [
+    (&[sge(64, KEY)], true),
+    (&[sge(1, KEY)], true),
+    (&[sge(MTU as u32, KEY)], true),
+    (&[sge(MTU as u32 + 1, KEY)], false),
+    (&[sge(0, KEY)], false),
+    (&[], false),
+    (&[sge(8, KEY), sge(8, KEY)], false),
+    (&[sge(64, KEY + 1)], false),
+];
+
+/// Operations, and whether the express path may be taken with them.
+const OPS: [(Op, bool); 7] = [
+    (Op::Send, true),
+    (Op::Write(REMOTE), true),
+    (Op::SendImm([1, 2, 3, 4]), false),
+    (Op::SendInvalidate(9), false),
+    (Op::WriteImm(REMOTE, [1, 2, 3, 4]), false),
+    (Op::Read(REMOTE), false),
+    (Op::LocalInvalidate(9), false),
+];
+
+/// Calls `each` with each state of a sender and each request: what they are, what leads to the state, the request, and whether the express path
+/// may be taken.
+fn for_each_request(mut each: impl FnMut(&str, fn(&mut Bench), &SendRequest<'_>, bool)) {
     for (name, may_send, prepare) in SENDERS {
-        for (sges, list_fits) in lists {
-            for (op, op_fits) in ops {
+        for (sges, list_fits) in LISTS {
+            for (op, op_fits) in OPS {
                 for flags in 0..4 {
                     let (solicited, fence) = (flags & 1 != 0, flags & 2 != 0);
-                    let what = format!("{name}, {op:?}, {sges:?}, {solicited}, {fence}");
-                    let [mut express, mut general] = [(), ()].map(|()| {
-                        let mut bench = Bench::new(Rights::empty());
-                        prepare(&mut bench);
-                        bench.post(op, sges, solicited, fence);
-                        bench
-                    });
-                    let before = general.state();
-                    let sent = express.express(4096);
-                    assert_eq!(
-                        sent.is_some(),
-                        may_send && list_fits && op_fits && !fence,
-                        "{what}"
-                    );
-                    if sent.is_none() {
-                        assert_eq!(express.state(), before, "{what}");
-                        continue;
-                    }
-                    assert_eq!(sent, general.general(), "{what}");
-                    assert_eq!(express.state(), general.state(), "{what}");
-                    assert_eq!(express.copies(), general.copies(), "{what}");
+                    let request = request(op, sges, solicited, fence);
+                    let fits = may_send && list_fits && op_fits && !fence;
+                    each(&format!("{name}, {request:?}"), prepare, &request, fits);
                 }
             }
         }
@@ -274,9 +275,81 @@ fn a_sender_leaves_what_the_general_path_leaves() {
 }
 
 #[test]
+fn a_sender_leaves_what_the_general_path_leaves() {
+    for_each_request(|what, prepare, request, fits| {
+        let [mut express, mut general] = [(), ()].map(|()| {
+            let mut bench = Bench::new(Rights::empty());
+            prepare(&mut bench);
+            bench.run(|qp, cx| qp.post_send(cx, request)).unwrap();
+            bench
+        });
+        let before = general.state();
+        let sent = express.express(4096);
+        assert_eq!(sent.is_some(), fits, "{what}");
+        if sent.is_none() {
+            assert_eq!(express.state(), before, "{what}");
+            return;
+        }
+        assert_eq!(sent, general.general(), "{what}");
+        assert_eq!(express.state(), general.state(), "{what}");
+        assert_eq!(express.copies(), general.copies(), "{what}");
+    });
+}
+
+#[test]
+fn a_poster_leaves_what_post_and_general_path_leave() {
+    for_each_request(|what, prepare, request, fits| {
+        let [mut express, mut general] = [(), ()].map(|()| {
+            let mut bench = Bench::new(Rights::empty());
+            prepare(&mut bench);
+            bench
+        });
+        let before = general.state();
+        let sent = express.post_express(request, 4096);
+        assert_eq!(sent.is_some(), fits, "{what}");
+        if sent.is_none() {
+            assert_eq!(express.state(), before, "{what}");
+            return;
+        }
+        general.run(|qp, cx| qp.post_send(cx, request)).unwrap();
+        assert_eq!(sent, general.general(), "{what}");
+        assert_eq!(express.state(), general.state(), "{what}");
+        assert_eq!(express.copies(), general.copies(), "{what}");
+    });
+}
+
+#[test]
+fn a_poster_leaves_requests_that_wait_or_find_no_slot_to_the_general_path() {
+    let sges = [sge(64, KEY)];
+    let request = request(Op::Send, &sges, false, false);
+    let mut bench = Bench::new(Rights::empty());
+    bench.post(Op::Send, &sges, false, false);
+    let before = bench.state();
+    assert_eq!(bench.post_express(&request, 4096), None);
+    assert_eq!(bench.state(), before);
+    assert!(bench.general().is_some());
+    for _ in 1..8 {
+        assert!(bench.post_express(&request, 4096).is_some());
+    }
+    let before = bench.state();
+    assert_eq!(
+        bench.post_express(&request, 4096),
+        None,
+        "the queue is full"
+    );
+    assert_eq!(bench.state(), before);
+}
+
+#[test]
 fn a_record_without_room_is_not_sent() {
     let mut bench = Bench::new(Rights::empty());
-    bench.post(Op::Send, &[sge(64, KEY)], false, false);
+    let sges = [sge(64, KEY)];
+    let request = request(Op::Send, &sges, false, false);
+    let before = bench.state();
+    assert_eq!(bench.post_express(&request, 64), None);
+    assert_eq!(bench.state(), before);
+    assert!(bench.post_express(&request, 128).is_some());
+    bench.post(Op::Send, &sges, false, false);
     let before = bench.state();
     assert_eq!(bench.express(64), None);
     assert_eq!(bench.state(), before);
