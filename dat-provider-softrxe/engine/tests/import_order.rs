@@ -25,6 +25,7 @@ const ORDER: &[&str] = &[
     "memory::range",
     "memory::lending",
     "memory::payload_refs",
+    "memory::entries",
     "memory::regions",
     // Paths for packets.
     "link",

@@ -1,5 +1,6 @@
 //! Registered memory: keys, ranges, and copies that survive lost mappings.
 
+pub(crate) mod entries;
 pub(crate) mod guard;
 mod keys;
 pub(crate) mod lending;

@@ -166,6 +166,7 @@ impl Range {
     }
 
     /// Returns the address of the byte at `offset` if `count` bytes from there are inside.
+    #[inline]
     fn at(&self, offset: u64, count: usize) -> Result<usize, Failed> {
         let end = offset.checked_add(count as u64).ok_or(Failed::Outside)?;
         if end > self.length {
@@ -309,13 +310,18 @@ impl Range {
         }
         let body = length.saturating_sub(TAIL);
         let mut tail = [0; TAIL];
-        let tail = &mut tail[..length - body];
         // SAFETY: the destination is inside a range that the consumer registered for writing; the caller promises the source.
         unsafe { guard::write(method, to, from, body)? };
         // SAFETY: the caller promises the source; the destination is `tail`.
-        unsafe { guard::copy_own(tail.as_mut_ptr() as usize, from + body, tail.len()) };
+        unsafe { guard::copy_own(tail.as_mut_ptr() as usize, from + body, length - body) };
         fence(Ordering::Release);
-        store_tail(method, to + body, tail)?;
+        let at = to + body;
+        if length >= TAIL && at.is_multiple_of(TAIL) {
+            // SAFETY: as above; `at` is a multiple of 8.
+            unsafe { guard::store(method, at, &tail)? };
+        } else {
+            store_tail(method, at, &tail[..length - body])?;
+        }
         Ok(())
     }
 
@@ -339,7 +345,7 @@ impl Range {
 }
 
 /// Stores up to 8 bytes so that the last one becomes visible last.
-#[inline]
+#[inline(never)]
 fn store_tail(method: CopyMethod, at: usize, tail: &[u8]) -> Result<(), Fault> {
     let mut at = at;
     let mut rest = tail;

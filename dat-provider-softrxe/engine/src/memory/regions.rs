@@ -10,6 +10,7 @@ use softrxe_proto::{
     Access, AccessError, AtomicOp, Memory, MwBind, Pd, Qpn, Rights, SecretKey, Time, WindowType,
 };
 
+use super::entries::{Bound, Entries, Entry, Region, Target, Window, offset_inside};
 use super::guard::{CopyMethod, MethodCache};
 use super::keys::Keys;
 use super::lending::{Loan, Loans};
@@ -33,7 +34,7 @@ pub(crate) struct Regions {
 
 #[derive(Debug)]
 struct Table {
-    entries: FxHashMap<u32, Entry>,
+    entries: Entries,
     /// The key of each window, which changes with each bind.
     windows: FxHashMap<Window, u32>,
     last_window: u64,
@@ -42,48 +43,12 @@ struct Table {
     keys: Keys,
 }
 
-/// Name of a window, which stays the same when its key changes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Window(u64);
-
-#[derive(Debug)]
-struct Entry {
-    pd: Pd,
-    target: Target,
-}
-
-#[derive(Debug)]
-enum Target {
-    Region {
-        range: Range,
-        start: u64,
-        rights: Rights,
-    },
-    Window {
-        window: Window,
-        kind: WindowType,
-        bound: Option<Bound>,
-    },
-}
-
-/// Memory that a bound window makes accessible.
-#[derive(Clone, Copy, Debug)]
-struct Bound {
-    /// The region's key.
-    region: u32,
-    start: u64,
-    length: u64,
-    rights: Rights,
-    /// The queue pair of a type 2 window.
-    qpn: Option<Qpn>,
-}
-
 impl Regions {
     /// Makes an empty table. `secret` determines the keys. Each run must be sent through [`gather`](Self::gather).
     #[must_use]
     pub(crate) fn new(secret: &SecretKey) -> Self {
         let table = Table {
-            entries: FxHashMap::default(),
+            entries: Entries::default(),
             windows: FxHashMap::default(),
             last_window: 0,
             any_type2: false,
@@ -233,7 +198,7 @@ impl Table {
         if self.entries.len() >= MAX_ENTRIES {
             return None;
         }
-        self.entries.try_reserve(1).ok()?;
+        self.entries.try_reserve_one().ok()?;
         let key = self.draw();
         self.entries.insert(key, Entry { pd, target });
         Some(key)
@@ -241,11 +206,11 @@ impl Table {
 
     fn draw(&mut self) -> u32 {
         let Self { entries, keys, .. } = self;
-        keys.draw(|key| entries.contains_key(&key))
+        keys.draw(|key| entries.contains(key))
     }
 
     fn remove(&mut self, key: u32) {
-        if self.entries.remove(&key).is_some() {
+        if self.entries.remove(key).is_some() {
             self.keys.retire(key);
         }
     }
@@ -253,7 +218,7 @@ impl Table {
     /// Unbinds the windows for which `unbinds` returns true.
     fn unbind_windows(&mut self, unbinds: impl Fn(&Bound) -> bool) {
         for key in self.windows.values() {
-            if let Some(entry) = self.entries.get_mut(key)
+            if let Some(entry) = self.entries.get_mut(*key)
                 && let Target::Window { bound, .. } = &mut entry.target
                 && bound.as_ref().is_some_and(&unbinds)
             {
@@ -264,16 +229,27 @@ impl Table {
 
     /// Returns the key of the region below `key`, which is that of a region or of a bound window.
     fn region_of(&self, key: u32) -> u32 {
-        match self.entries.get(&key).map(|entry| &entry.target) {
+        match self.entries.get(key).map(|entry| &entry.target) {
             Some(Target::Window { bound, .. }) => bound.map_or(key, |bound| bound.region),
             _ => key,
         }
     }
 
     /// Returns the memory that `access` refers to and the offset of `va` in it, if access to all of `length` bytes is granted.
+    #[inline]
     fn resolve(&self, access: &Access, va: u64, length: u64) -> Result<(Range, u64), AccessError> {
+        let recent = self.entries.recent(access);
+        match recent.and_then(|region| Some((region.range, region.offset(va, length)?))) {
+            Some(found) => Ok(found),
+            None => self.look_up(access, va, length),
+        }
+    }
+
+    /// Does what [`resolve`](Self::resolve) does, without the regions that were looked up last.
+    #[inline(never)]
+    fn look_up(&self, access: &Access, va: u64, length: u64) -> Result<(Range, u64), AccessError> {
         let key = access.key;
-        let entry = self.entries.get(&key).ok_or(AccessError::Key(key))?;
+        let entry = self.entries.get(key).ok_or(AccessError::Key(key))?;
         if entry.pd != access.pd {
             return Err(AccessError::Scope(key));
         }
@@ -290,11 +266,17 @@ impl Table {
                 ..
             } => {
                 let offset = offset_inside(va, length, *start, range.length()).ok_or(bounds)?;
-                if rights.contains(access.need) {
-                    Ok((*range, offset))
-                } else {
-                    Err(right)
+                if !rights.contains(access.need) {
+                    return Err(right);
                 }
+                self.entries.remember(Region {
+                    key,
+                    pd: entry.pd,
+                    start: *start,
+                    rights: *rights,
+                    range: *range,
+                });
+                Ok((*range, offset))
             }
             Target::Window { bound, .. } => {
                 let bound = bound.ok_or(AccessError::Key(key))?;
@@ -307,7 +289,7 @@ impl Table {
                 }
                 let region = self
                     .entries
-                    .get(&bound.region)
+                    .get(bound.region)
                     .ok_or(AccessError::Key(key))?;
                 let Target::Region { range, start, .. } = &region.target else {
                     return Err(AccessError::Key(key));
@@ -317,12 +299,6 @@ impl Table {
             }
         }
     }
-}
-
-/// Returns the offset of `va` from `start` if `length` bytes from there end within `size`.
-fn offset_inside(va: u64, length: u64, start: u64, size: u64) -> Option<u64> {
-    let offset = va.checked_sub(start)?;
-    (offset <= size && length <= size - offset).then_some(offset)
 }
 
 /// Converts the error of a granted access.
@@ -453,7 +429,7 @@ impl Memory for Regions {
 
     fn invalidate(&self, key: u32, pd: Pd, qpn: Qpn, remote: bool) -> Result<(), AccessError> {
         let mut table = self.table.borrow_mut();
-        let entry = table.entries.get_mut(&key).ok_or(AccessError::Key(key))?;
+        let entry = table.entries.get_mut(key).ok_or(AccessError::Key(key))?;
         if entry.pd != pd {
             return Err(AccessError::Scope(key));
         }
@@ -480,7 +456,7 @@ impl Memory for Regions {
             .withdraw(|loan| loan.key == bind.old_key);
         let mut table = self.table.borrow_mut();
         let refused = AccessError::Window(bind.old_key);
-        let entry = table.entries.get(&bind.old_key).ok_or(refused)?;
+        let entry = table.entries.get(bind.old_key).ok_or(refused)?;
         let Target::Window {
             window,
             kind,
@@ -491,7 +467,7 @@ impl Memory for Regions {
         };
         if entry.pd != pd
             || kind != bind.kind
-            || table.entries.contains_key(&bind.new_key)
+            || table.entries.contains(bind.new_key)
             || old.is_some_and(|old| old.qpn.is_some_and(|owner| owner != qpn))
         {
             return Err(refused);
@@ -500,7 +476,7 @@ impl Memory for Regions {
             None
         } else {
             let lkey = bind.lkey;
-            let region = table.entries.get_mut(&lkey).ok_or(AccessError::Key(lkey))?;
+            let region = table.entries.get(lkey).ok_or(AccessError::Key(lkey))?;
             if region.pd != pd {
                 return Err(AccessError::Scope(lkey));
             }
@@ -508,7 +484,7 @@ impl Memory for Regions {
                 range,
                 start,
                 rights,
-            } = &mut region.target
+            } = &region.target
             else {
                 return Err(AccessError::Key(lkey));
             };
@@ -541,7 +517,7 @@ impl Memory for Regions {
                 qpn: (kind == WindowType::Type2).then_some(qpn),
             })
         };
-        table.entries.try_reserve(1).map_err(|_| refused)?;
+        table.entries.try_reserve_one().map_err(|_| refused)?;
         table.remove(bind.old_key);
         let target = Target::Window {
             window,
@@ -652,6 +628,44 @@ mod tests {
         assert_eq!(regions.write(&write, at, &[2]), Err(AccessError::Key(key)));
         assert_eq!(memory[..90], [0; 90]);
         assert_eq!(memory[90..], [1; 10]);
+    }
+
+    #[test]
+    fn a_region_that_was_looked_up_is_checked_and_removed_like_others() {
+        let regions = Regions::new(&SECRET);
+        let mut memory = vec![0_u8; 64];
+        let (key, at) = region(&regions, &mut memory, Rights::LOCAL_READ);
+        let read = access(key, Rights::LOCAL_READ);
+        for look in 0..3 {
+            let bounds = |va, length| Err(AccessError::Bounds { key, va, length });
+            assert_eq!(regions.check(&read, at, 64), Ok(()), "{look}");
+            assert_eq!(regions.check(&read, at + 1, 64), bounds(at + 1, 64));
+            assert_eq!(regions.check(&read, at - 1, 2), bounds(at - 1, 2));
+            assert_eq!(regions.check(&read, u64::MAX, 2), bounds(u64::MAX, 2));
+            let need = Rights::LOCAL_WRITE;
+            let right = Err(AccessError::Right { key, need });
+            assert_eq!(regions.check(&access(key, need), at, 1), right);
+            let stranger = Access { pd: Pd(2), ..read };
+            let scope = Err(AccessError::Scope(key));
+            assert_eq!(regions.check(&stranger, at, 1), scope);
+            // Another key at the same place among the recent ones.
+            for other in (1..4).map(|n| key.wrapping_add(n << 16)) {
+                let other = access(other, Rights::LOCAL_READ);
+                let gone = Err(AccessError::Key(other.key));
+                assert_eq!(regions.check(&other, at, 1), gone);
+            }
+        }
+        let mut others = vec![vec![0_u8; 64]; 20];
+        let more = others
+            .iter_mut()
+            .map(|memory| region(&regions, memory, Rights::LOCAL_READ));
+        for (other, at) in more.collect::<Vec<_>>() {
+            let other = access(other, Rights::LOCAL_READ);
+            assert_eq!(regions.check(&other, at, 64), Ok(()));
+        }
+        assert_eq!(regions.check(&read, at, 64), Ok(()));
+        regions.deregister(key);
+        assert_eq!(regions.check(&read, at, 64), Err(AccessError::Key(key)));
     }
 
     #[test]

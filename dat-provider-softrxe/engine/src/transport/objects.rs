@@ -11,7 +11,7 @@ use softrxe_proto::{CmId, CqId, Event, Pd, Qpn, SrqId, WindowType};
 
 use crate::adapter::hub::Hub;
 use crate::adapter::upcall::IncomingRequest;
-use crate::memory::regions::Window;
+use crate::memory::entries::Window;
 
 /// An open adapter and its helper thread.
 pub struct Adapter {

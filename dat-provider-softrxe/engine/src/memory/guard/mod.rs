@@ -119,6 +119,7 @@ impl Default for MethodCache {
 /// # Safety
 /// If `from` is mapped, it is memory that the consumer registered, to which there is no Rust reference. `to` is memory of this crate,
 /// of that length.
+#[inline]
 pub(crate) unsafe fn read(
     method: CopyMethod,
     from: usize,
@@ -136,6 +137,7 @@ pub(crate) unsafe fn read(
 ///
 /// # Safety
 /// If `to` is mapped, it is memory that the consumer registered for writing. `from` is memory of this crate, of that length.
+#[inline]
 pub(crate) unsafe fn write(
     method: CopyMethod,
     to: usize,
@@ -154,6 +156,7 @@ pub(crate) unsafe fn write(
 ///
 /// # Safety
 /// Source and destination are mapped memory of this crate, of that length.
+#[inline]
 pub(crate) unsafe fn copy_own(to: usize, from: usize, length: usize) {
     // SAFETY: the caller's promises. Neither faults, so the result is always success.
     let _ = unsafe { recovery::copy(to, from, length) };
@@ -163,6 +166,7 @@ pub(crate) unsafe fn copy_own(to: usize, from: usize, length: usize) {
 ///
 /// # Safety
 /// As [`write()`].
+#[inline]
 pub(crate) unsafe fn store(method: CopyMethod, to: usize, bytes: &[u8]) -> Result<(), Fault> {
     match method {
         // SAFETY: as for `write`.
