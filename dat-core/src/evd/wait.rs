@@ -208,7 +208,7 @@ impl<T: Transport> Evd<T> {
                 return Err(Error::of(ErrorKind::Abort).into());
             };
             inner.counters.woken += u64::from(parked == Parked::Woken);
-            let over = deadline.is_some_and(|d| Instant::now() >= d);
+            let over = || deadline.is_some_and(|d| Instant::now() >= d);
             let outcome = if parked == Parked::Cancelled {
                 // No event is taken, because the cancelled caller would not see it.
                 Some(Err(Error::of(ErrorKind::InterruptedCall)))
@@ -216,13 +216,17 @@ impl<T: Transport> Evd<T> {
                 Some(Err(Error::state(Subtype::InvalidStateEvdUnwaitable)))
             } else if waiting.is_due(inner.queue.len()) {
                 Some(Ok(()))
-            } else if over && inner.queue.len() >= waiting.threshold {
-                // The timeout expired, and there are events that are no notifications.
-                Some(Ok(()))
+            } else if over() {
+                // The events may be no notifications.
+                if inner.queue.len() >= waiting.threshold {
+                    Some(Ok(()))
+                } else if parked == Parked::Interrupted {
+                    Some(Err(Error::of(ErrorKind::InterruptedCall)))
+                } else {
+                    Some(Err(Error::of(ErrorKind::TimeoutExpired)))
+                }
             } else if parked == Parked::Interrupted {
                 Some(Err(Error::of(ErrorKind::InterruptedCall)))
-            } else if over {
-                Some(Err(Error::of(ErrorKind::TimeoutExpired)))
             } else {
                 None
             };
@@ -256,10 +260,16 @@ impl<T: Transport> Evd<T> {
         }
     }
 
-    /// Drains the completion queue for the waiter and records a notification. Returns `None` if no thread waits any
-    /// more.
+    /// Drains the completion queue for the waiter and records a notification; drives the transport unless the waiter must return
+    /// already. Returns `None` if no thread waits any more.
     fn poll_for_waiter(&self, inner: &mut Inner<T>) -> Option<Waiting> {
-        let notify = inner.queue.drain();
+        let queued = inner.queue.len();
+        let is_due = inner.waiting.is_some_and(|waiting| waiting.is_due(queued));
+        let notify = if is_due {
+            inner.queue.drain_ready()
+        } else {
+            inner.queue.drain()
+        };
         self.publish_word(inner);
         let waiting = inner.waiting.as_mut()?;
         waiting.notified |= notify;

@@ -184,12 +184,13 @@ fn trips(
     for _ in 0..BLOCK {
         if begins {
             send()?;
+            expect()?;
             message()?;
         } else {
             message()?;
             send()?;
+            expect()?;
         }
-        expect()?;
     }
     Ok(())
 }
