@@ -117,6 +117,7 @@ impl Outputs {
     }
 
     /// Reserves room for the completion of a work request that is posted.
+    #[inline]
     pub(crate) fn reserve_completion(&mut self, id: CqId) -> Result<(), PostError> {
         let Some(cq) = self.cq(id) else { return Ok(()) };
         let reserved = cq.reserved + 1;

@@ -26,7 +26,10 @@ use crate::opcode::Opcode;
 use crate::outputs::Context;
 use crate::psn::{Psn, Qpn};
 use crate::wire::{Bth, Reth};
-use crate::work::{CompletedOp, Completion, Op, PostError, SendRequest, Sge};
+use crate::work::{CompletedOp, Completion, Op, PostError, Remote, SendRequest, Sge};
+
+/// [`ACK_FLAG`] in the last word of the BTH.
+const ACK_BIT: u32 = (ACK_FLAG.1 as u32) << (8 * (11 - ACK_FLAG.0));
 
 /// A request of one packet, as its record needs it.
 struct Single {
@@ -34,6 +37,40 @@ struct Single {
     reth: Option<Reth>,
     solicited: bool,
     sge: Sge,
+}
+
+/// Writes the headers of a packet, and the acknowledgement that goes with them; returns their length. Only whole words of 8 bytes are
+/// written, as the driver reads them: a processor waits where it reads a word whose parts were written just before.
+#[inline]
+fn emit(
+    bth: &Bth,
+    reth: Option<&Reth>,
+    acknowledged: Option<Psn>,
+    header: &mut [u8; MAX_HEADER],
+) -> usize {
+    let words = header.as_chunks_mut::<8>().0;
+    let mut put = |index: usize, first: u32, second: u32| {
+        words[index] = (u64::from(first) << 32 | u64::from(second)).to_be_bytes();
+    };
+    let [first, target, mut last] = bth.words();
+    let mut length = Bth::LEN;
+    let mut ack = 0;
+    if let Some(psn) = acknowledged {
+        last |= ACK_BIT;
+        ack = psn.value();
+        length += ACK_LEN;
+    }
+    put(0, first, target);
+    match reth {
+        None => put(1, last, ack),
+        Some(reth) => {
+            put(1, last, (reth.va >> 32) as u32);
+            put(2, reth.va as u32, reth.rkey);
+            put(3, reth.length, ack);
+            length += Reth::LEN;
+        }
+    }
+    length
 }
 
 impl Single {
@@ -62,6 +99,18 @@ impl Single {
             solicited,
             sge,
         })
+    }
+
+    /// Returns the operation, made of numbers: the request's own was written just before, in parts, so a copy would wait.
+    #[inline]
+    const fn op(&self) -> Op {
+        match self.reth {
+            None => Op::Send,
+            Some(reth) => Op::Write(Remote {
+                address: reth.va,
+                key: reth.rkey,
+            }),
+        }
     }
 }
 
@@ -139,7 +188,11 @@ impl Qp {
         };
         cx.out.reserve_completion(self.init.send_cq)?;
         let r = &mut self.requester;
-        r.push(request, single.sge.length, Some((r.next, 1)));
+        let request = SendRequest {
+            op: single.op(),
+            ..*request
+        };
+        r.push(&request, single.sge.length, Some((r.next, 1)));
         r.start_timer(cx.now, cx.config.ack_timeout);
         self.single_sent(cx);
         Ok(Some(length))
@@ -168,20 +221,9 @@ impl Qp {
                 self.requester.next,
             )
         };
-        let header: &mut [u8; MAX_HEADER] = &mut out.header;
-        bth.emit(header);
-        let mut header_length = Bth::LEN;
-        if let Some(reth) = &single.reth {
-            reth.emit(&mut header[Bth::LEN..]);
-            header_length += Reth::LEN;
-        }
-        let acknowledges = self.responder.ack.is_some();
-        if acknowledges {
-            header[ACK_FLAG.0] |= ACK_FLAG.1;
-            let psn = self.responder.acknowledged().value();
-            header[header_length..header_length + ACK_LEN].copy_from_slice(&psn.to_be_bytes());
-            header_length += ACK_LEN;
-        }
+        let owed = self.responder.ack.is_some();
+        let owed = owed.then(|| self.responder.acknowledged());
+        let header_length = emit(&bth, single.reth.as_ref(), owed, &mut out.header);
         let payload_length = single.sge.length as usize;
         let payload_at = near::payload_at(header_length, payload_length);
         let record_length = (payload_at + payload_length).next_multiple_of(RECORD_ALIGN);
@@ -235,28 +277,43 @@ impl Arrival {
     /// Reads the headers, which fill `header`. `None` for other packets, and for headers that are invalid.
     #[inline]
     pub(crate) fn parse(header: &[u8]) -> Option<Self> {
-        let bth = Bth::parse(header).filter(|bth| bth.version == 0 && bth.pad == 0)?;
-        let mut rest = &header[Bth::LEN..];
-        let reth = if bth.opcode == Opcode::WriteOnly as u8 {
-            let reth = Reth::parse(rest)?;
-            rest = &rest[Reth::LEN..];
-            Some(reth)
-        } else if bth.opcode == Opcode::SendOnly as u8 {
-            None
-        } else {
+        // Words of 8 bytes, as the driver wrote them.
+        let first = u64::from_be_bytes(*header.first_chunk()?);
+        // Version and padding are 0.
+        if first >> 48 & 0x3f != 0 {
             return None;
+        }
+        let (last, reth, rest) = match Opcode::from_wire((first >> 56) as u8)? {
+            Opcode::SendOnly => {
+                let (last, rest) = header[8..].split_first_chunk()?;
+                (u32::from_be_bytes(*last), None, rest)
+            }
+            Opcode::WriteOnly => {
+                let (begin, rest) = header[8..].split_first_chunk()?;
+                let (end, rest) = rest.split_first_chunk()?;
+                let (length, rest) = rest.split_first_chunk()?;
+                let [begin, end] = [*begin, *end].map(u64::from_be_bytes);
+                let reth = Reth {
+                    va: begin << 32 | end >> 32,
+                    rkey: end as u32,
+                    length: u32::from_be_bytes(*length),
+                };
+                ((begin >> 32) as u32, Some(reth), rest)
+            }
+            _ => return None,
         };
+        let mut rest = rest;
         let mut acknowledged = None;
-        if header[ACK_FLAG.0] & ACK_FLAG.1 != 0 {
+        if last & ACK_BIT != 0 {
             let (psn, end) = rest.split_first_chunk::<ACK_LEN>()?;
             acknowledged = Some(Psn::new(u32::from_be_bytes(*psn)));
             rest = end;
         }
         rest.is_empty().then_some(Self {
-            destination: bth.destination,
-            psn: bth.psn,
-            solicited: bth.solicited,
-            ack_request: bth.ack_request,
+            destination: Qpn::new(first as u32 & 0xff_ffff),
+            psn: Psn::new(last & 0xff_ffff),
+            solicited: first >> 55 & 1 != 0,
+            ack_request: last >> 31 != 0,
             reth,
             acknowledged,
         })

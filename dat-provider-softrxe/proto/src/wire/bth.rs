@@ -70,19 +70,27 @@ impl Bth {
         })
     }
 
-    /// Writes the header to the first 12 bytes of `out`.
+    /// Returns the header as three numbers, whose bytes in network order are its bytes.
     #[inline]
-    pub fn emit(&self, out: &mut [u8]) {
+    #[must_use]
+    pub fn words(&self) -> [u32; 3] {
         let flags = u8::from(self.solicited) << 7
             | u8::from(self.migrated) << 6
             | (self.pad & 3) << 4
             | self.version & 0x0f;
-        let [p0, p1] = self.pkey.to_be_bytes();
+        let first = u32::from(self.opcode) << 24 | u32::from(flags) << 16 | u32::from(self.pkey);
         let target = u32::from(self.congestion) << 24 | self.destination.value();
         let ack = u32::from(self.ack_request) << 31;
+        [first, target, ack | self.psn.value()]
+    }
+
+    /// Writes the header to the first 12 bytes of `out`.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) {
         // Whole words: compilers write single bytes one by one.
-        put(out, 0, &[self.opcode, flags, p0, p1]);
+        let [first, target, last] = self.words();
+        put(out, 0, &first.to_be_bytes());
         put(out, 4, &target.to_be_bytes());
-        put(out, 8, &(ack | self.psn.value()).to_be_bytes());
+        put(out, 8, &last.to_be_bytes());
     }
 }
