@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -66,6 +66,18 @@ pub(super) struct Shared {
 
 /// How long a future polls before it waits.
 const LINGER: Duration = Duration::from_micros(10);
+/// Polls for which the clock is read once: a poll takes as long as a few readings.
+const POLLS_OF_A_READING: u32 = 4;
+
+/// Whether asynchronous errors are dequeued, too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Errors {
+    Always,
+    /// After another event: a provider may not notify errors.
+    WithEvents,
+    /// The next of the other calls finds them.
+    Never,
+}
 
 impl Shared {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -75,10 +87,14 @@ impl Shared {
     /// Dequeues all events, unless another thread does. An asynchronous error alone is left to [`drive`](Self::drive), as it makes the
     /// descriptor readable.
     pub(super) fn poll_events(&self) -> Result<()> {
+        self.try_dequeue(Errors::WithEvents)
+    }
+
+    fn try_dequeue(&self, errors: Errors) -> Result<()> {
         match self.turn.try_lock() {
-            Ok(turn) => self.dequeue(turn, false),
-            Err(std::sync::TryLockError::Poisoned(turn)) => self.dequeue(turn.into_inner(), false),
-            Err(std::sync::TryLockError::WouldBlock) => Ok(()),
+            Ok(turn) => self.dequeue(turn, errors),
+            Err(TryLockError::Poisoned(turn)) => self.dequeue(turn.into_inner(), errors),
+            Err(TryLockError::WouldBlock) => Ok(()),
         }
     }
 
@@ -88,11 +104,12 @@ impl Shared {
         while self.notify.take()? {}
         let watchers = std::mem::take(&mut self.state().event_watchers);
         watchers.into_iter().for_each(Waker::wake);
-        self.dequeue(turn, true)
+        self.dequeue(turn, Errors::Always)
     }
 
-    /// Dequeues all events; asynchronous errors only if `with_errors`, or after another event.
-    fn dequeue(&self, turn: MutexGuard<'_, ()>, mut with_errors: bool) -> Result<()> {
+    /// Dequeues all events, and asynchronous errors where `errors` says so.
+    fn dequeue(&self, turn: MutexGuard<'_, ()>, errors: Errors) -> Result<()> {
+        let mut with_errors = errors == Errors::Always;
         let mut todo = Todo::default();
         let result = loop {
             let event = match self.evd.poll() {
@@ -105,7 +122,7 @@ impl Shared {
             };
             match event {
                 Ok(event) => {
-                    with_errors = true;
+                    with_errors |= errors == Errors::WithEvents;
                     self.dequeued.fetch_add(1, Ordering::Relaxed);
                     let mut state = self.state();
                     event
@@ -136,9 +153,12 @@ impl Shared {
         let wakes = || self.wakes.load(Ordering::Relaxed);
         let (begin, wakes_before) = (Instant::now(), wakes());
         let mut before = self.dequeued();
-        while begin.elapsed() < LINGER {
+        for polls in 0_u32.. {
+            if polls.is_multiple_of(POLLS_OF_A_READING) && begin.elapsed() >= LINGER {
+                break;
+            }
             // An error is there again with the next poll.
-            if self.poll_events().is_err() {
+            if self.try_dequeue(Errors::Never).is_err() {
                 break;
             }
             let now = self.dequeued();
