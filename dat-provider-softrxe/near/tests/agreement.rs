@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use softrxe_near::agreement::hello::{Hello, HelloError, Packet, Reason};
-use softrxe_near::agreement::{Agreed, AnswerError, Call, Dial, DialError, Door, End};
+use softrxe_near::agreement::{ANY_GUID, Agreed, AnswerError, Call, Dial, DialError, Door, End};
 use softrxe_near::{LARGE_RING, MapError, SMALL_RING};
 use softrxe_port::own_user;
 use softrxe_port::packets::{self, Incoming};
@@ -59,6 +59,19 @@ fn two_engines_agree_and_notice_the_end() {
     }
     drop(here);
     assert!(!there.bell.clear().unwrap());
+}
+
+#[test]
+fn a_call_to_an_address_and_slot_learns_the_guid() {
+    let (one, other) = (end(111, 1), end(111, 2));
+    let mut door = Door::listen(other).unwrap();
+    let guid = ANY_GUID;
+    let mut dial = Dial::start(one, End { guid, ..other }, SMALL_RING).unwrap();
+    let call = door.take().unwrap();
+    assert_eq!((call.peer(), dial.peer().guid), (one, ANY_GUID));
+    let _there = call.answer(SMALL_RING).unwrap();
+    let _here = answered(&mut dial);
+    assert_eq!(dial.peer(), other);
 }
 
 #[test]
@@ -194,7 +207,16 @@ fn memory(length: i64, seals: i32) -> OwnedFd {
 
 /// Dials a peer that answers with `answer` and `descriptors`.
 fn dial_wrong_peer(test: u8, answer: &[u8], descriptors: &[RawFd]) -> DialError {
-    let (one, other) = (end(test, 1), end(test, 2));
+    dial_wrong(end(test, 2), answer, descriptors)
+}
+
+/// Dials `other`, which answers with `answer` and `descriptors`.
+fn dial_wrong(other: End, answer: &[u8], descriptors: &[RawFd]) -> DialError {
+    let one = End {
+        slot: 1,
+        guid: 0x1001,
+        ..other
+    };
     let ready = Arc::new(PollSet::new().unwrap());
     let listener = own_user::listen(other.ip, "near/2", ready).unwrap();
     let mut dial = Dial::start(one, other, SMALL_RING).unwrap();
@@ -270,6 +292,14 @@ fn an_answer_of_another_peer_or_version_is_refused() {
     ] {
         let error = dial(&answer(from, to));
         assert!(matches!(error, DialError::Peer { .. }), "{error}");
+        // With any GUID, that of the answer is right.
+        let any = End {
+            guid: ANY_GUID,
+            ..other
+        };
+        let error = dial_wrong(any, &answer(from, to), &[sealed.as_raw_fd()]);
+        let only_guid = from == End { guid: 7, ..other };
+        assert_eq!(matches!(error, DialError::Peer { .. }), !only_guid);
     }
     let mut version = answer(other, one.guid);
     version[8] ^= 0x10;

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -116,9 +117,11 @@ impl Side {
     }
 
     fn connect(&mut self, guid: u64, qpn: Qpn) {
-        self.engine.near_up(ID, guid, MTU).expect("a channel");
+        let remote: SocketAddr = ([127, 0, 0, 9], 4791).into();
+        let up = self.engine.near_up(ID, remote.ip(), guid, MTU);
+        up.expect("a channel");
         let path = Path {
-            remote: ([127, 0, 0, 9], 4791).into(),
+            remote,
             qpn,
             mtu: MTU,
             send_psn: Psn::new(0),

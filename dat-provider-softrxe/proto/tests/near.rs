@@ -107,7 +107,9 @@ fn a_foreign_peer_gets_no_channel() {
     let [peer, here] = [0, 1].map(|side| pair.sides[side].address);
     let (now, qpn) = (pair.now, pair.sides[1].qp());
     let engine = &mut pair.sides[1].engine;
-    engine.near_up(ID, stranger::FOREIGN, 4096).unwrap();
+    engine
+        .near_up(ID, peer.ip(), stranger::FOREIGN, 4096)
+        .unwrap();
     engine.listen(SERVICE).unwrap();
     let names = (stranger::FOREIGN, 5, Qpn::new(6));
     let mut req = stranger::req(peer.ip(), here.ip(), SERVICE, names);
@@ -320,10 +322,10 @@ fn the_end_of_a_channel_breaks_its_connections() {
     assert_eq!((qpn, connection), (a, Some(client)));
     assert_eq!(side.engine.qp_state(a), Some(QpState::Error));
     assert_eq!(side.engine.qp_state(c), Some(QpState::ReadyToSend));
-    let guid = pair.sides[1].engine.guid();
+    let (guid, ip) = (pair.sides[1].engine.guid(), pair.sides[1].address.ip());
     assert_eq!(pair.sides[0].engine.near_to(guid), None);
     // The id is free; the old queue pair does not use the new channel.
-    pair.sides[0].engine.near_up(ID, guid, 1024).unwrap();
+    pair.sides[0].engine.near_up(ID, ip, guid, 1024).unwrap();
     pair.sides[0].engine.disconnect(pair.now, client).unwrap();
     assert!(!pair.sides[0].engine.has_near(ID));
     pair.run();
@@ -443,8 +445,8 @@ fn a_queue_pair_is_used_again_after_its_channel_ended() {
         assert!(!side.engine.owes_ack());
         side.engine.reset_qp(pair.now, qpn);
         side.completions.clear();
-        let guid = 1000;
-        side.engine.near_up(ID, guid, pair.channel_mtu).unwrap();
+        let (guid, ip) = (1000, side.address.ip());
+        side.engine.near_up(ID, ip, guid, pair.channel_mtu).unwrap();
     }
     pair.join(qpns, [Psn::new(7), Psn::new(8)]);
     let back = pair.sides[0].memory.register(vec![0; 64], ALL);
@@ -487,17 +489,18 @@ fn an_engine_says_whether_queue_pairs_use_datagrams() {
 #[test]
 fn a_channel_is_named_once_and_has_an_mtu_that_exists() {
     let mut pair = Pair::new("near_names");
+    let ip = pair.sides[1].address.ip();
     let engine: &mut Engine<TestMemory> = &mut pair.sides[0].engine;
     for mtu in [0, 128, 255, 1000, 32_769, u16::MAX] {
         assert!(matches!(
-            engine.near_up(ID, 5, mtu),
+            engine.near_up(ID, ip, 5, mtu),
             Err(QpError::Invalid(_))
         ));
     }
     assert_eq!(engine.near_to(5), None);
-    assert_eq!(engine.near_up(ID, 5, 256), Ok(()));
+    assert_eq!(engine.near_up(ID, ip, 5, 256), Ok(()));
     assert!(matches!(
-        engine.near_up(ID, 6, 256),
+        engine.near_up(ID, ip, 6, 256),
         Err(QpError::Invalid(_))
     ));
     assert_eq!((engine.near_to(5), engine.near_to(6)), (Some(ID), None));

@@ -4,6 +4,7 @@ use dat_core::upcall::ConnOutcome;
 use dat_handshake::Caller;
 use dat_handshake::rdma_cm::REJ_VERSION;
 use softrxe_port::liveness::LocalPeer;
+use softrxe_port::slot::slot_of_qpn;
 use softrxe_proto::{
     CmEvent, CmEventKind, CmId, ConnectRequest, Engine, Event, RejectReason, Time,
 };
@@ -68,6 +69,13 @@ impl Context<'_> {
             datagram::refuse(self.engine, now, id, &[]);
             return None;
         };
+        let mut context = near_dial::Context {
+            engine: self.engine,
+            near: self.near,
+            now,
+        };
+        let peer = (request.remote.ip(), slot_of_qpn(caller.qpn));
+        self.near_dial.dial_for_datagrams(&mut context, peer);
         let request = IncomingRequest {
             datagram: Some(caller),
             private_data: private_data.into(),

@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dat_handshake::{Capabilities, guid};
 use parking_lot::Mutex;
 use softrxe_near::agreement::End;
+use softrxe_port::liveness::LocalPeer;
 use softrxe_port::port_share::{Policy, PortShareError};
 use softrxe_port::slot::SLOT_BITS;
 use softrxe_proto::{
-    CmId, Config, Engine, Event, NearPoster, PostError, RejectReason, SecretKey, SendRequest, Time,
+    CmId, Config, Engine, Event, NearPoster, PostError, Qpn, RejectReason, SecretKey, SendRequest,
+    Time,
 };
 
 use super::connections::Connections;
@@ -324,6 +326,19 @@ impl State {
         self.engine.memory().prepare(now);
         self.near
             .post(&mut self.engine, now, poster, request, publish)
+    }
+
+    /// Posts a datagram for an engine of this host to which there is a channel. `None`: there is none, and nothing was posted.
+    pub(crate) fn post_datagram(
+        &mut self,
+        now: Time,
+        qpn: Qpn,
+        peer: LocalPeer,
+        request: &SendRequest<'_>,
+    ) -> Option<Result<bool, PostError>> {
+        self.engine.memory().prepare(now);
+        self.near
+            .post_datagram(&mut self.engine, now, qpn, peer, request)
     }
 
     /// Prepares all descriptors for a sleeping thread. Returns `false` if packets wait already.

@@ -7,6 +7,7 @@ use softrxe_port::liveness::LocalPeer;
 use softrxe_proto::{CmId, Time};
 
 use super::hub::{Hub, State};
+use super::near_dial;
 use super::peers::forget_gone;
 use super::ports::{Channels, attempt_takeover};
 use crate::clock;
@@ -110,22 +111,30 @@ impl Hub {
     }
 
     /// Waits until the channel to the peer of the request `id` is up or refused, for at most [`DIAL_TIME`].
-    pub(crate) fn await_channel(&self, id: CmId) {
+    pub(crate) fn await_channel_of(&self, id: CmId) {
+        let peer = near_dial::offering(&self.state.lock().engine, id);
+        if let Some(peer) = peer {
+            self.await_channel(peer);
+        }
+    }
+
+    /// Waits until the channel to `peer` is up or refused, for at most [`DIAL_TIME`].
+    pub(crate) fn await_channel(&self, peer: LocalPeer) {
         let end = Instant::now() + DIAL_TIME;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let dial = {
                 let mut state = self.state.lock();
-                if state.near_dial.awaited(&state.engine, id).is_none() {
+                if state.near_dial.awaited(peer).is_none() {
                     return;
                 }
                 let (near_dial, mut context) = state.near_parts(clock::now());
                 near_dial.serve(&mut context);
-                let Some(dial) = near_dial.awaited(context.engine, id) else {
+                let Some(dial) = near_dial.awaited(peer) else {
                     return;
                 };
                 if left.is_zero() {
-                    near_dial.give_up(&mut context, id);
+                    near_dial.give_up(&mut context, peer);
                     return;
                 }
                 dial

@@ -11,7 +11,7 @@ use softrxe_near::agreement::Bell;
 use softrxe_near::{Channel, Violation};
 use softrxe_port::liveness::LocalPeer;
 use softrxe_port::poll_set::PollSet;
-use softrxe_proto::{Engine, NearId, NearPoster, PostError, SendRequest, Time};
+use softrxe_proto::{Engine, NearId, NearPoster, PostError, Qpn, SendRequest, Time};
 
 use crate::link::near::{NearLink, Posted};
 use crate::memory::regions::Regions;
@@ -72,6 +72,8 @@ pub(crate) struct Near {
     lends: bool,
     /// Wake-ups of sleeping peers.
     wakes: u64,
+    /// Datagrams that were sent over channels.
+    datagrams: u64,
 }
 
 impl Near {
@@ -97,6 +99,7 @@ impl Near {
             ended: false,
             lends,
             wakes: 0,
+            datagrams: 0,
         })
     }
 
@@ -140,7 +143,7 @@ impl Near {
         let index = free.unwrap_or(self.channels.len());
         let id = NearId(index as u16);
         let mut link = NearLink::new(id, channel);
-        let added = engine.near_up(id, guid, link.mtu() as u16);
+        let added = engine.near_up(id, peer.0, guid, link.mtu() as u16);
         if let Err(error) = added {
             return Err(io::Error::other(error));
         }
@@ -329,6 +332,43 @@ impl Near {
                 true
             }
         }))
+    }
+
+    /// Posts a datagram to a queue pair of `peer` over the channel to it. Returns whether it takes the channel; if not, it was posted for
+    /// UDP. `None`: there is no channel, and nothing was posted.
+    pub(crate) fn post_datagram(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        now: Time,
+        qpn: Qpn,
+        peer: LocalPeer,
+        request: &SendRequest<'_>,
+    ) -> Option<Result<bool, PostError>> {
+        let index = *self.by_peer.get(&peer)?;
+        let up = self.channels[index].as_mut()?;
+        // A violation is found again where records are received or sent, which ends the channel.
+        let posted = up.link.post_datagram(engine, now, qpn, request).ok()?;
+        Some(posted.map(|posted| match posted {
+            Posted::Waits => false,
+            Posted::Sent { wake } => {
+                self.datagrams += 1;
+                match &up.bell {
+                    Some(bell) if wake => {
+                        self.wakes += 1;
+                        bell.ring();
+                    }
+                    Some(_) => {}
+                    // The next transmission receives it.
+                    None => self.unpublished = true,
+                }
+                true
+            }
+        }))
+    }
+
+    /// Returns the number of datagrams that were sent over channels.
+    pub(crate) const fn datagrams(&self) -> u64 {
+        self.datagrams
     }
 
     /// Returns whether posts made records that are not published.

@@ -1,7 +1,7 @@
 //! Agreement on channels with other engines of this user and host: who dials, who answers, who stays on UDP.
 //!
 //! The passive side of a connection dials when the request arrives, and its acceptance states the result. So the engine that listens for
-//! connections is the one that dials.
+//! connections is the one that dials. Likewise for datagrams: the side that was asked for a queue pair dials, and answers afterwards.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use dat_handshake::{Agreement as Handshake, Capabilities};
 use softrxe_near::agreement::{
-    Action, Agreed, AnswerError, Call, Dial, DialError, Door, End, Event, Precedence, State,
-    hello::Reason, ring_size,
+    ANY_GUID, Action, Agreed, AnswerError, Call, Dial, DialError, Door, End, Event, Precedence,
+    State, hello::Reason, ring_size,
 };
 use softrxe_near::{Channel, MapError};
 use softrxe_port::liveness::LocalPeer;
@@ -129,19 +129,38 @@ impl NearDial {
             }
             return;
         };
-        let name = (peer.ip, peer.slot);
-        if self.door.is_none() || context.near.is_up(name) || self.agreements.contains_key(&name) {
+        if self.may_dial(context, (peer.ip, peer.slot)) {
+            self.begin(context, peer);
+        }
+    }
+
+    /// Begins to agree on a channel with `peer`, which asks for a queue pair of datagrams. Its request does not say whether it offers
+    /// one: UDP leads to the same process, the engine of this address and slot.
+    pub(crate) fn dial_for_datagrams(&mut self, context: &mut Context<'_>, peer: LocalPeer) {
+        if !self.may_dial(context, peer) || !is_of_this_host(peer.0) {
             return;
         }
-        if self
-            .failed
-            .get(&name)
-            .is_some_and(|until| context.now < *until)
-        {
-            return;
-        }
+        let own = self.own;
+        let (ip, slot) = peer;
+        let guid = match (own.ip, own.slot) == peer {
+            true => own.guid,
+            false => ANY_GUID,
+        };
+        self.begin(context, End { ip, slot, guid });
+    }
+
+    /// Returns whether `peer` may be dialled: there is neither a channel to it, nor an agreement under way, nor one that failed a moment ago.
+    fn may_dial(&self, context: &Context<'_>, peer: LocalPeer) -> bool {
+        let retry = self.failed.get(&peer);
+        self.door.is_some()
+            && !context.near.is_up(peer)
+            && !self.agreements.contains_key(&peer)
+            && retry.is_none_or(|until| *until <= context.now)
+    }
+
+    fn begin(&mut self, context: &mut Context<'_>, peer: End) {
         if let Err(refusal) = self.start(context, peer) {
-            self.refuse(context.now, name, &refusal);
+            self.refuse(context.now, (peer.ip, peer.slot), &refusal);
         }
     }
 
@@ -172,21 +191,17 @@ impl NearDial {
         self.failed.insert(peer, now + RETRY_AFTER);
     }
 
-    /// Returns the descriptor on which the agreement with the peer of the request `id` goes on, if it is under way.
-    pub(crate) fn awaited(&self, engine: &Engine<Regions>, id: CmId) -> Option<RawFd> {
-        let peer = offer(engine, id)?;
-        let agreement = self.agreements.get(&(peer.ip, peer.slot))?;
+    /// Returns the descriptor on which the agreement with `peer` goes on, if it is under way.
+    pub(crate) fn awaited(&self, peer: LocalPeer) -> Option<RawFd> {
+        let agreement = self.agreements.get(&peer)?;
         let door = self.door.as_ref().map(AsRawFd::as_raw_fd);
         agreement.dial.as_ref().map(AsRawFd::as_raw_fd).or(door)
     }
 
-    /// Gives up the agreement with the peer of the request `id`, which takes too long.
-    pub(crate) fn give_up(&mut self, context: &mut Context<'_>, id: CmId) {
-        if let Some(peer) = offer(context.engine, id) {
-            let name = (peer.ip, peer.slot);
-            self.forget(name);
-            self.refuse(context.now, name, &Refusal::Expired);
-        }
+    /// Gives up the agreement with `peer`, which takes too long.
+    pub(crate) fn give_up(&mut self, context: &mut Context<'_>, peer: LocalPeer) {
+        self.forget(peer);
+        self.refuse(context.now, peer, &Refusal::Expired);
     }
 
     /// Counts and logs the connection `id`, which is established, if it stayed on UDP and its peer is an engine of this project that
@@ -329,6 +344,11 @@ fn offer(engine: &Engine<Regions>, id: CmId) -> Option<End> {
         slot: slot_of_qpn(qpn.value()),
         guid: engine.peer_guid(id)?,
     })
+}
+
+/// Returns the peer of the request `id` if it offers shared memory, and so does this engine.
+pub(crate) fn offering(engine: &Engine<Regions>, id: CmId) -> Option<LocalPeer> {
+    offer(engine, id).map(|peer| (peer.ip, peer.slot))
 }
 
 /// Returns true if both sides offer shared memory; once a connection is established, if it uses it.

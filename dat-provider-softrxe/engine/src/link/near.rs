@@ -8,7 +8,7 @@ use std::io;
 
 use softrxe_near::{Channel, Lent, Violation};
 use softrxe_proto::near::RecordPart;
-use softrxe_proto::{Engine, NearId, NearOut, NearPoster, PostError, SendRequest, Time};
+use softrxe_proto::{Engine, NearId, NearOut, NearPoster, PostError, Qpn, SendRequest, Time};
 
 use crate::memory::range::RecordBytes;
 use crate::memory::regions::Regions;
@@ -230,13 +230,43 @@ impl NearLink {
         request: &SendRequest<'_>,
         publish: bool,
     ) -> Result<Result<Posted, PostError>, Violation> {
+        self.post_with(engine, publish, |engine, room, out| {
+            engine.post_near(now, poster, request, room, out)
+        })
+    }
+
+    /// Posts a datagram, which takes this link if there is room, and UDP otherwise.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub(crate) fn post_datagram(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        now: Time,
+        qpn: Qpn,
+        request: &SendRequest<'_>,
+    ) -> Result<Result<Posted, PostError>, Violation> {
+        let id = self.id;
+        self.post_with(engine, true, |engine, room, out| {
+            engine.post_near_datagram(now, id, qpn, request, room, out)
+        })
+    }
+
+    /// Posts what `post` does; it returns whether the packet is to be committed.
+    #[inline]
+    fn post_with(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        publish: bool,
+        post: impl FnOnce(&mut Engine<Regions>, usize, &mut NearOut) -> Result<bool, PostError>,
+    ) -> Result<Result<Posted, PostError>, Violation> {
         let sender = &mut self.channel.sender;
         let space = sender.space()?;
         // SAFETY: as in `transmit`.
         let place = unsafe { RecordBytes::new(space.at, space.room) };
         engine.memory().set_record(place);
         let mut out = NearOut::EMPTY;
-        let posted = engine.post_near(now, poster, request, space.room, &mut out);
+        let posted = post(engine, space.room, &mut out);
         engine.memory().set_record(RecordBytes::NONE);
         if posted == Ok(true) {
             sender.commit_header(

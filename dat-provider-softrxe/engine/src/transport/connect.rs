@@ -157,7 +157,7 @@ pub(super) fn accept(
         return datagram::answer(&mut request, caller, qp, token, private_data);
     }
     let id = request.id;
-    qp.hub.await_channel(id);
+    qp.hub.await_channel_of(id);
     let mut answer = proto::Accept::new(private_data);
     answer.initiator_depth = qp.reads_out;
     answer.responder_resources = qp.reads_in;

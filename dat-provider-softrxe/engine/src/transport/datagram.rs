@@ -6,6 +6,7 @@ use dat_core::error::Result;
 use dat_core::transport::{Connect, Token};
 use dat_core::upcall::DatagramOutcome;
 use dat_handshake::Caller;
+use softrxe_port::slot::slot_of_qpn;
 use softrxe_proto::{CmError, SidrReply, SidrRequest, service_id};
 
 use super::convert::cm_error;
@@ -48,6 +49,8 @@ pub(super) fn answer(
     private_data: &[u8],
 ) -> Result<()> {
     let id = request.id;
+    qp.hub
+        .await_channel((request.remote.ip(), slot_of_qpn(caller.qpn)));
     let reply = SidrReply {
         status: VALID,
         qpn: qp.qpn,

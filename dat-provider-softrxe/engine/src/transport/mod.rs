@@ -94,6 +94,7 @@ impl Transport for UserEngine {
         let state = adapter.hub.state.lock();
         let mut counters = state.near_dial.counters();
         counters.push(("near_wakes", state.near.wakes()));
+        counters.push(("near_datagrams", state.near.datagrams()));
         counters
     }
 
@@ -419,6 +420,11 @@ impl Transport for UserEngine {
             solicited: request.solicited,
             fence: request.fence,
         };
+        if let proto::Op::Datagram { to, .. } = &request.op
+            && let Some(posted) = qp.hub.post_datagram(qp.qpn, to, &request)
+        {
+            return posted.map_err(post_error);
+        }
         qp.hub.post(qp.qpn, &request).map_err(post_error)
     }
 

@@ -8,7 +8,7 @@ use softrxe_port::own_user;
 use softrxe_port::packets::{self, Incoming};
 
 use super::hello::{Hello, HelloError, LENGTH, Packet, Reason};
-use super::{Agreed, Bell, End, role};
+use super::{ANY_GUID, Agreed, Bell, End, role};
 use crate::channel::Channel;
 use crate::map::MapError;
 
@@ -75,7 +75,7 @@ impl Dial {
         })
     }
 
-    /// Returns the engine that is called.
+    /// Returns the engine that is called, with its own GUID once it has answered.
     #[must_use]
     pub const fn peer(&self) -> End {
         self.peer
@@ -98,23 +98,28 @@ impl Dial {
                 Incoming::Closed => return Err(DialError::Closed),
                 Incoming::Packet(length, descriptors) => (length, descriptors),
             };
-        let channel = self.adopt(&bytes[..length], descriptors)?;
+        let (channel, peer) = self.adopt(&bytes[..length], descriptors)?;
+        self.peer = peer;
         let bell = self.connection.take().map(Bell::new);
         let bell = bell.ok_or(DialError::Closed)?;
         Ok(Some(Agreed { channel, bell }))
     }
 
-    /// Checks an answer and maps the memory that came with it.
-    fn adopt(&self, answer: &[u8], descriptors: Vec<OwnedFd>) -> Result<Channel, DialError> {
+    /// Checks an answer and maps the memory that came with it. Returns the peer as it names itself.
+    fn adopt(&self, answer: &[u8], descriptors: Vec<OwnedFd>) -> Result<(Channel, End), DialError> {
         let hello = match Packet::decode(answer)? {
             Packet::Answer(hello) => hello,
             Packet::Refusal(reason) => return Err(DialError::Refused(reason)),
             Packet::Call(_) => return Err(HelloError::Foreign(answer.len()).into()),
         };
-        if hello.from != self.peer || hello.to != self.own.guid {
+        let mut wanted = self.peer;
+        if wanted.guid == ANY_GUID {
+            wanted.guid = hello.from.guid;
+        }
+        if hello.from != wanted || hello.to != self.own.guid {
             return Err(DialError::Peer {
                 found: hello.from,
-                wanted: self.peer,
+                wanted,
             });
         }
         let ring = hello.ring as usize;
@@ -125,7 +130,7 @@ impl Dial {
         let Ok([memory]) = <[OwnedFd; 1]>::try_from(descriptors) else {
             return Err(DialError::Descriptors(count));
         };
-        Ok(Channel::adopt(memory, ring)?)
+        Ok((Channel::adopt(memory, ring)?, wanted))
     }
 }
 

@@ -13,7 +13,7 @@ use softrxe_port::packets::{self, Incoming};
 use softrxe_port::poll_set::PollSet;
 
 use super::hello::{Hello, LENGTH, Packet, Reason};
-use super::{Agreed, Bell, End, role};
+use super::{ANY_GUID, Agreed, Bell, End, role};
 use crate::channel::Channel;
 use crate::map::MapError;
 
@@ -123,7 +123,9 @@ impl Door {
         let wrong = match Packet::decode(&bytes[..length]) {
             // The caller has given up.
             Ok(Packet::Call(_)) if packets::is_closed(connection.as_fd()) => return Some(Err(())),
-            Ok(Packet::Call(hello)) if hello.to == self.own.guid => return Some(Ok(hello)),
+            Ok(Packet::Call(hello)) if [self.own.guid, ANY_GUID].contains(&hello.to) => {
+                return Some(Ok(hello));
+            }
             Ok(Packet::Call(hello)) => {
                 tracing::debug!(
                     to = hello.to,

@@ -36,9 +36,12 @@ pub struct End {
     pub ip: IpAddr,
     /// Top bits of its queue pair numbers.
     pub slot: u16,
-    /// GUID of its channel adapter.
+    /// GUID of its channel adapter; [`ANY_GUID`] where a call is for whoever has the address and slot.
     pub guid: u64,
 }
+
+/// A GUID that no engine has. The caller of such an [`End`] learns the GUID from the answer.
+pub const ANY_GUID: u64 = 0;
 
 /// A channel on which both processes agreed.
 #[derive(Debug)]

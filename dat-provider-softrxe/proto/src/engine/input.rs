@@ -91,7 +91,7 @@ impl<M: Memory> Engine<M> {
         let source = meta.source.ip();
         self.with_qp(now, slot, |qp, cx| match kind {
             QpKind::Rc => qp.handle(cx, &Incoming::from(&packet)),
-            QpKind::Ud => qp.handle_datagram(cx, source, &packet),
+            QpKind::Ud => qp.handle_datagram(cx, source, &Incoming::from(&packet)),
         });
         self.enqueue(slot);
         self.arm(now, slot);

@@ -1,6 +1,7 @@
 //! Channels: records out and in, and which connections use one. A channel has a ready list of its own.
 
 use std::collections::{TryReserveError, VecDeque};
+use std::net::IpAddr;
 
 use dat_handshake::Capabilities;
 
@@ -13,7 +14,7 @@ use crate::outputs::Context;
 use crate::psn::Qpn;
 use crate::qp::express::Arrival;
 use crate::qp::incoming::{Arrived, Incoming};
-use crate::qp::{Progress, Qp};
+use crate::qp::{Progress, Qp, QpKind};
 use crate::time::Time;
 use crate::wire::packet::RecordHeaders;
 use crate::work::Status;
@@ -24,8 +25,10 @@ const MAX_TURN: u32 = 16;
 /// State of a channel.
 #[derive(Debug)]
 pub(super) struct Channel {
+    /// The peer's address, from which its datagrams come.
+    pub(super) address: IpAddr,
     guid: u64,
-    mtu: u16,
+    pub(super) mtu: u16,
     /// Connected queue pairs.
     users: usize,
     /// Slots of queue pairs that may have something to send.
@@ -135,13 +138,19 @@ fn general<M: Memory>(
 }
 
 impl<M: Memory> Engine<M> {
-    /// Begins to use channel `id` for connections with the engine of this CA GUID, which may be this engine. Connections that
+    /// Begins to use channel `id` for connections with the engine of this address and CA GUID, which may be this engine. Connections that
     /// are accepted or established before stay on the wire. `mtu` is the longest payload of a record; both engines have the
     /// same.
     ///
     /// # Errors
     /// `Invalid` for an MTU that is not a power of two from 256 to 32,768, and for an id that is in use.
-    pub fn near_up(&mut self, id: NearId, guid: u64, mtu: u16) -> Result<(), QpError> {
+    pub fn near_up(
+        &mut self,
+        id: NearId,
+        address: IpAddr,
+        guid: u64,
+        mtu: u16,
+    ) -> Result<(), QpError> {
         if !mtu.is_power_of_two() || !MTU_RANGE.contains(&mtu) {
             return Err(QpError::Invalid("MTU of a channel: 256, 512 ... 32,768"));
         }
@@ -155,6 +164,7 @@ impl<M: Memory> Engine<M> {
             return Err(QpError::Invalid("the id of a channel that is not in use"));
         }
         *place = Some(Channel {
+            address,
             guid,
             mtu,
             users: 0,
@@ -398,10 +408,6 @@ impl<M: Memory> Engine<M> {
         let Some(qp) = &self.qps[slot as usize] else {
             return;
         };
-        if qp.link() != Link::Near(id) {
-            self.out.counters.foreign += 1;
-            return;
-        }
         let packet = Incoming {
             bth: &parsed.bth,
             opcode: parsed.opcode,
@@ -409,6 +415,14 @@ impl<M: Memory> Engine<M> {
             payload: Arrived::Record(payload),
             acknowledged: parsed.acknowledged,
         };
+        if qp.init.kind == QpKind::Ud {
+            self.handle_near_datagram(now, id, slot, &packet);
+            return;
+        }
+        if qp.link() != Link::Near(id) {
+            self.out.counters.foreign += 1;
+            return;
+        }
         if qp.awaits_data()
             && let Some(id) = qp.cm
             && qp.has_psn_of_rep(&packet)

@@ -3,15 +3,16 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::Qp;
-use super::incoming::Arrived;
+use super::incoming::{Arrived, Incoming};
 use super::outgoing::{Outgoing, Payload, Role};
 use super::requester::datagram_header;
 use super::ring::for_each_part;
 use crate::memory::{Access, Memory, Rights};
+use crate::near::NearOut;
 use crate::opcode::Opcode;
 use crate::outputs::Context;
 use crate::wire::cma::gid;
-use crate::wire::{Deth, Packet, immdt};
+use crate::wire::{Deth, immdt};
 use crate::work::{CompletedOp, Completion, Op, Status};
 
 /// Bytes before a received datagram that hold a global route header.
@@ -51,6 +52,24 @@ impl Qp {
         Some(packet.with_payload(payload, wqe.length as usize))
     }
 
+    /// Sends the oldest datagram over a channel whose longest payload is `mtu`, if its record fits in `room` bytes. Writes the packet to
+    /// `out`, and returns the length of its record. `None`: it was not sent, or has failed.
+    pub(crate) fn send_datagram<M: Memory>(
+        &mut self,
+        cx: &mut Context<'_, M>,
+        room: usize,
+        mtu: usize,
+        out: &mut NearOut,
+    ) -> Option<usize> {
+        let packet = self.next_datagram(cx)?;
+        if packet.length > mtu || packet.record_length() > room {
+            return None;
+        }
+        *out = self.write_near(cx, &packet).ok()?;
+        self.datagram_sent(cx);
+        Some(out.record_length())
+    }
+
     /// Completes a datagram, which is done when it is sent.
     pub(super) fn datagram_sent<M>(&mut self, cx: &mut Context<'_, M>) {
         let r = &mut self.requester;
@@ -70,7 +89,7 @@ impl Qp {
         &mut self,
         cx: &mut Context<'_, M>,
         source: IpAddr,
-        packet: &Packet<'_>,
+        packet: &Incoming<'_>,
     ) {
         let Some(deth) = packet.headers.deth.filter(|d| d.qkey == self.init.qkey) else {
             cx.out.counters.foreign += 1;
@@ -83,16 +102,16 @@ impl Qp {
             cx.out.counters.ud_dropped += 1;
             return;
         };
-        let header = route_header(source, cx.config.local, packet.payload.len());
-        let length = GRH_LEN + packet.payload.len();
+        let payload = packet.payload.len();
+        let header = route_header(source, cx.config.local, payload);
+        let length = GRH_LEN + payload;
         let status = if length > receive.length as usize {
             Status::LocalLength
         } else {
             match self
                 .place_received(cx, 0, &Arrived::Bytes(&header))
-                .and_then(|()| {
-                    self.place_received(cx, GRH_LEN as u32, &Arrived::Bytes(packet.payload))
-                }) {
+                .and_then(|()| self.place_received(cx, GRH_LEN as u32, &packet.payload))
+            {
                 Ok(()) => Status::Success,
                 Err(_) => Status::LocalProtection,
             }

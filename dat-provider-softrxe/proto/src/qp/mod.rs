@@ -318,6 +318,11 @@ impl Qp {
         }
     }
 
+    /// Returns true if requests have not ended.
+    pub(crate) const fn has_requests(&self) -> bool {
+        self.requester.ring.len() > 0
+    }
+
     /// Returns true if requests are in flight.
     pub(crate) fn in_flight(&self) -> bool {
         self.requester.una != self.requester.high

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use softrxe_proto::wire::{Bth, packet};
-use softrxe_proto::{Engine, NearId, NearOut, Qpn, RecordPart, SendRequest, Time, near};
+use softrxe_proto::{Engine, NearId, NearOut, Op, Qpn, RecordPart, SendRequest, Time, near};
 
 use super::memory::TestMemory;
 use super::pair::{LATENCY, Packet, Pair};
@@ -151,10 +151,16 @@ impl Pair {
     /// Opens the channels, for connections that begin from now on.
     pub fn open_channels(&mut self, mtu: u16) {
         let guids = [0, 1].map(|side: usize| self.sides[side].engine.guid());
+        let addresses = [0, 1].map(|side: usize| self.sides[side].address.ip());
         for side in 0..2 {
             let engine = &mut self.sides[side].engine;
-            engine.near_up(ID, guids[1 - side], mtu).unwrap();
-            engine.near_up(LOOP, guids[side], mtu).unwrap();
+            let (own, peer) = (side, 1 - side);
+            engine
+                .near_up(ID, addresses[peer], guids[peer], mtu)
+                .unwrap();
+            engine
+                .near_up(LOOP, addresses[own], guids[own], mtu)
+                .unwrap();
         }
         self.channel_mtu = mtu;
         self.channels = Some(Channels::default());
@@ -228,6 +234,13 @@ impl Pair {
     /// Posts a request. Its record is made at once where it may be, if the test asks for that.
     pub(super) fn post_at_once(&mut self, from: usize, qpn: Qpn, request: &SendRequest<'_>) {
         let length = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
+        if self.channels.is_some()
+            && let Op::Datagram { to, .. } = request.op
+            && to.address == self.sides[1 - from].address.ip()
+        {
+            self.post_datagram(from, qpn, request);
+            return;
+        }
         let engine = &mut self.sides[from].engine;
         let may = posts_at_once() && self.channels.is_some();
         let near = may.then(|| engine.near_for_post(qpn, length)).flatten();
@@ -247,6 +260,19 @@ impl Pair {
             && let Some(channels) = &mut self.channels
         {
             channels.posted[from].push(length);
+        }
+    }
+
+    /// Posts a datagram for the other side.
+    fn post_datagram(&mut self, from: usize, qpn: Qpn, request: &SendRequest<'_>) {
+        let room = self.channels.as_ref().map_or(0, |c| c.room(from, 1 - from));
+        let made = self.make_record(from, room, |engine, now| {
+            let mut out = NearOut::EMPTY;
+            let sent = engine.post_near_datagram(now, ID, qpn, request, room, &mut out);
+            sent.unwrap().then_some(out)
+        });
+        if let Some(made) = made {
+            self.put_record(from, 1 - from, made);
         }
     }
 

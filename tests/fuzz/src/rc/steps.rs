@@ -201,7 +201,8 @@ impl World {
                 let psn = self.expected.minus(input.below(3) as u32);
                 let length = usize::from(self.mtu);
                 let headers = headers_of(opcode, &self.headers(input, length));
-                let mut header = record_header(&Bth::new(opcode as u8, self.qpn, psn), &headers);
+                let to = input.pick(&[self.qpn, self.qpn, self.qpn, self.datagrams]);
+                let mut header = record_header(&Bth::new(opcode as u8, to, psn), &headers);
                 let acknowledged = self.high.minus(input.below(8) as u32).plus(2);
                 records::acknowledge(&mut header, acknowledged.value(), input);
                 header

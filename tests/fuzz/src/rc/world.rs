@@ -37,6 +37,8 @@ pub(super) struct World {
     pub(super) engine: Engine<Grants>,
     pub(super) memory: Grants,
     pub(super) qpn: Qpn,
+    /// A queue pair of datagrams without receives: nothing that arrives there may change anything.
+    pub(super) datagrams: Qpn,
     pub(super) now: Time,
     pub(super) mtu: u16,
     pub(super) link: Link,
@@ -87,7 +89,8 @@ impl World {
         let mut engine = Engine::new(config, memory.clone());
         let cq = engine.create_cq().unwrap();
         for (guid, id) in [(1, records::OTHER), (2, records::ID)] {
-            engine.near_up(id, guid, mtu).expect("it is not in use");
+            let up = engine.near_up(id, THERE.ip(), guid, mtu);
+            up.expect("it is not in use");
         }
         let access = match input.below(8) {
             0 => Rights::REMOTE_READ,
@@ -109,9 +112,15 @@ impl World {
             qkey: 0,
         };
         let qpn = engine.create_qp(&init).expect("the first");
+        let datagrams = QpInit {
+            kind: QpKind::Ud,
+            ..init
+        };
+        let datagrams = engine.create_qp(&datagrams).expect("the second");
         let mut world = Self {
             engine,
             qpn,
+            datagrams,
             now: Time::from_nanos(1000),
             mtu,
             link,

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use dat_core::transport::Parked;
 use dat_os::schedule;
 use dat_os::sleep::{Slept, on_readable};
-use softrxe_proto::{Completion, CqId, PostError, Qpn, SendRequest};
+use softrxe_port::slot::slot_of_qpn;
+use softrxe_proto::{Completion, CqId, DatagramPeer, PostError, Qpn, SendRequest};
 
 use super::super::hub::{Arrived, Hub, State};
 use super::helper::POLL_SLEEP;
@@ -133,6 +134,27 @@ impl Hub {
         }
         self.wake(&mut state);
         Ok(())
+    }
+
+    /// Posts a datagram for `to` if there is a channel to that engine, and transmits it: over the channel if it has room, else over UDP.
+    /// `None`: there is no channel, and nothing was posted.
+    #[inline(never)]
+    pub(crate) fn post_datagram(
+        &self,
+        qpn: Qpn,
+        to: &DatagramPeer,
+        request: &SendRequest<'_>,
+    ) -> Option<Result<(), PostError>> {
+        let peer = (to.address, slot_of_qpn(to.qpn.value()));
+        let mut state = self.state.lock();
+        let now = clock::now();
+        let posted = state.post_datagram(now, qpn, peer, request)?;
+        if let Err(error) = posted {
+            return Some(Err(error));
+        }
+        state.transmit(now, false);
+        self.wake(&mut state);
+        Some(Ok(()))
     }
 
     /// Waits for a completion of `cq`, or until `bell`'s permit is given, and drives the engine meanwhile. Without `cq` an upcall
