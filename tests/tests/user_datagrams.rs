@@ -42,7 +42,7 @@ impl Side {
     fn open() -> Self {
         let ia = Ia::open("user").expect("opens");
         let pz = ia.create_pz().expect("a PZ");
-        let streams = Streams::DTO | Streams::CONNECTION;
+        let streams = Streams::DTO | Streams::CONNECTION | Streams::CR;
         let events = ia.create_evd(512, streams).expect("an EVD");
         let builder = ia.endpoint(&pz).datagrams().max_recv(RECEIVES as u32);
         let builder = builder.recv_evd(&events).request_evd(&events);
@@ -141,32 +141,27 @@ impl Side {
     }
 }
 
-/// Sends back what arrives.
+/// Sends back what arrives, to the caller that was accepted last: one that has given up may be accepted before it.
 fn serve() {
     let side = Side::open();
-    let requests = side.ia.create_evd(4, Streams::CR).expect("an EVD");
-    let _listener = side.ia.listen(Some(QUAL), &requests).expect("listens");
+    let listener = side.ia.listen(Some(QUAL), &side.events);
+    let _listener = listener.expect("listens");
     say(format_args!("ready {}", std::process::id()));
+    let mut caller = None;
     loop {
-        let Ok(Event::Request(request)) = requests.wait(PATIENCE) else {
-            return;
-        };
-        request.accept(&side.ep, b"").expect("accepts");
-        let peer = loop {
-            match side.events.wait(PATIENCE).expect("an event") {
-                Event::Datagram {
-                    peer: Some(peer), ..
-                } => break peer,
-                Event::Completion(done) => drop(side.take(done.cookie as usize)),
-                other => panic!("{other:?}"),
+        match side.events.wait(PATIENCE) {
+            Ok(Event::Request(request)) => request.accept(&side.ep, b"").expect("accepts"),
+            Ok(Event::Datagram { peer, .. }) => caller = peer.or(caller),
+            Ok(Event::Completion(done)) => {
+                let number = match side.take(done.cookie as usize) {
+                    WHO => std::process::id().into(),
+                    number => number,
+                };
+                if let Some(caller) = &caller {
+                    side.send(caller, number);
+                }
             }
-        };
-        while let Ok(Event::Completion(done)) = side.events.wait(PATIENCE) {
-            let number = match side.take(done.cookie as usize) {
-                WHO => std::process::id().into(),
-                number => number,
-            };
-            side.send(&peer, number);
+            _ => return,
         }
     }
 }
