@@ -9,10 +9,13 @@ use std::sync::Arc;
 
 use crate::layout::{ALIGNMENT, FIXED, HEADER_AT, MAX_HEADER};
 use crate::map::Map;
-use crate::ring::Lines;
+use crate::ring::{Lines, Seals};
+use crate::sync::{AtomicU64, Ordering};
 
-/// Words of a record's fixed part.
-pub(crate) const WORDS: usize = FIXED / 8;
+/// Words of a record's fixed part behind its seal.
+pub(crate) const WORDS: usize = FIXED / 8 - 1;
+/// Words of the headers.
+const HEADER_WORDS: usize = MAX_HEADER / 8;
 
 /// A ring of a map.
 #[derive(Clone, Debug)]
@@ -72,13 +75,23 @@ impl RingAccess {
         let _ = at;
     }
 
-    /// Returns the fixed part of the record at `position`: each word is read once.
+    /// Returns the word in which the seal of the record at `position` is.
+    #[inline]
+    fn seal(&self, position: u64) -> &AtomicU64 {
+        debug_assert!(position.is_multiple_of(8));
+        let at = self.record(position).cast::<AtomicU64>();
+        // SAFETY: a page or more is mapped at any position as long as `_map` lives; a multiple of 8 is aligned. No other reference leads
+        // there: the word is accessed here, and by copies of payload through raw pointers while it is no seal.
+        unsafe { at.as_ref() }
+    }
+
+    /// Returns the fixed part of the record at `position` behind its seal: each word is read once.
     #[inline]
     pub(crate) fn read_fixed(&self, position: u64) -> [u64; WORDS] {
         debug_assert!(position.is_multiple_of(8));
         let from = self.record(position).cast::<u64>().as_ptr().cast_const();
         // SAFETY: a page or more is mapped at any position; a multiple of 8 is aligned.
-        std::array::from_fn(|index| unsafe { from.add(index).read_volatile() })
+        std::array::from_fn(|index| unsafe { from.add(1 + index).read_volatile() })
     }
 
     /// Returns the word at `offset`, a multiple of 8 below 256, of the record at `position`. It is read once.
@@ -90,27 +103,38 @@ impl RingAccess {
         unsafe { from.add(usize::from(offset / 8)).read_volatile() }
     }
 
-    /// Writes the beginning of the record at `position`: two words, and the first `length` bytes of the header after them, filled
-    /// up to a whole word with what follows in `header`. Bytes after that stay as they are.
+    /// Writes the beginning of the record at `position` but for its seal: the second word, and the first `length` bytes of the header after
+    /// it, filled up to a whole word with what follows in `header`. Bytes after that stay as they are.
     #[inline]
     pub(crate) fn write_fixed(
         &self,
         position: u64,
-        words: [u64; HEADER_AT / 8],
+        word: u64,
         header: &[u8; MAX_HEADER],
         length: usize,
     ) {
         debug_assert!(position.is_multiple_of(8) && length <= MAX_HEADER);
         let start = self.record(position).cast::<u64>().as_ptr();
-        let whole = header.as_chunks::<8>().0;
+        let whole: &[[u8; 8]; HEADER_WORDS] = header.as_chunks().0.try_into().expect("whole words");
         // SAFETY: a page or more is mapped at any position; a multiple of 8 is aligned.
         unsafe {
-            start.write_volatile(words[0]);
-            start.add(1).write_volatile(words[1]);
+            start.add(1).write_volatile(word);
             for (index, word) in whole.iter().take(length.div_ceil(8)).enumerate() {
                 let word = u64::from_ne_bytes(*word);
                 start.add(HEADER_AT / 8 + index).write_volatile(word);
             }
         }
+    }
+}
+
+impl Seals for RingAccess {
+    #[inline]
+    fn load(&self, position: u64) -> u64 {
+        self.seal(position).load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn store(&self, position: u64, seal: u64) {
+        self.seal(position).store(seal, Ordering::Release);
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! | offset in a record | content |
 //! |---|---|
-//! | 0 | `length: u32`, the whole record, a multiple of 64 |
-//! | 4 | `payload_length: u32` |
-//! | 8 | `header_length: u8` |
-//! | 9 | `payload_at: u8` |
-//! | 10 | `lent: u8`, 1 if the payload is in the sender's memory: at `payload_at` is its address, a `u64` |
-//! | 11 | 5 bytes of 0 |
+//! | 0 | the seal, a word that says that the record is published (`ring`) |
+//! | 8 | `lines: u16`, the length of the whole record in units of 64 bytes |
+//! | 10 | `header_length: u8` |
+//! | 11 | `payload_at: u8` |
+//! | 12 | `payload_length`, 3 bytes |
+//! | 15 | `lent: u8`, 1 if the payload is in the sender's memory: at `payload_at` is its address, a `u64` |
 //! | 16 | headers, at most [`MAX_HEADER`] bytes |
 //! | `payload_at` | payload |
 
@@ -31,6 +31,8 @@ const LONG_PAYLOAD: usize = 512;
 pub const MAX_LENT: usize = 256 << 10;
 /// Bytes of a record that describe a lent payload: its address.
 pub const LENT_LEN: usize = 8;
+/// Largest number that the field of a payload's length can have.
+const MAX_PAYLOAD: u32 = (1 << 24) - 1;
 /// Divisor of the ring's size that gives the maximum length of a payload.
 pub(crate) const MTU_DIVISOR: usize = 8;
 
@@ -51,7 +53,8 @@ pub const fn record_length(payload_at: usize, payload_length: usize) -> usize {
     (payload_at + payload_length).next_multiple_of(ALIGNMENT)
 }
 
-/// First part of a record, copied out of the shared memory.
+/// What the second word of a record says, copied out of the shared memory. The word has the parts in the order of the table above on a
+/// machine whose lowest byte is first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Fixed {
     pub(crate) length: u32,
@@ -63,28 +66,26 @@ pub(crate) struct Fixed {
 }
 
 impl Fixed {
-    /// Returns the first [`HEADER_AT`] bytes of a record as two words.
-    pub(crate) const fn encode(self) -> [u64; 2] {
-        let first = self.length as u64 | (self.payload_length as u64) << 32;
-        let second =
-            self.header_length as u64 | (self.payload_at as u64) << 8 | (self.lent as u64) << 16;
-        [u64::from_le(first), u64::from_le(second)]
+    /// Returns the word.
+    #[inline]
+    pub(crate) const fn encode(self) -> u64 {
+        self.length as u64 / ALIGNMENT as u64
+            | (self.header_length as u64) << 16
+            | (self.payload_at as u64) << 24
+            | (self.payload_length as u64) << 32
+            | (self.lent as u64) << 56
     }
 
-    /// Parses two words that are in memory as [`encode`](Self::encode) gives them, and checks all lengths: the record
-    /// is within the `published` bytes from its beginning, headers and payload are within the record.
-    pub(crate) const fn parse(
-        words: [u64; 2],
-        published: u64,
-        mtu: u32,
-    ) -> Result<Self, Violation> {
-        let [first, second] = [words[0].to_le(), words[1].to_le()];
+    /// Parses a word that [`encode`](Self::encode) made, and checks all lengths: the record is no longer than the ring, which has `size`
+    /// bytes, and headers and payload are within the record.
+    #[inline]
+    pub(crate) const fn parse(word: u64, size: u64, mtu: u32) -> Result<Self, Violation> {
         let fixed = Self {
-            length: first as u32,
-            payload_length: (first >> 32) as u32,
-            header_length: second as u8,
-            payload_at: (second >> 8) as u8,
-            lent: (second >> 16) as u8 != 0,
+            length: (word as u16) as u32 * ALIGNMENT as u32,
+            payload_length: (word >> 32) as u32 & MAX_PAYLOAD,
+            header_length: (word >> 16) as u8,
+            payload_at: (word >> 24) as u8,
+            lent: (word >> 56) as u8 != 0,
         };
         let length = fixed.length as u64;
         let (in_record, longest) = if fixed.lent {
@@ -94,8 +95,7 @@ impl Fixed {
         };
         let payload_end = fixed.payload_at as u64 + in_record as u64;
         let fits = length >= ALIGNMENT as u64
-            && length.is_multiple_of(ALIGNMENT as u64)
-            && length <= published
+            && length <= size
             && fixed.header_length as usize <= MAX_HEADER
             && payload_end <= length
             && fixed.payload_length <= longest
@@ -108,7 +108,7 @@ impl Fixed {
             header_length: fixed.header_length,
             payload_at: fixed.payload_at,
             payload_length: fixed.payload_length,
-            published,
+            size,
             mtu,
         })
     }
@@ -130,12 +130,13 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_record_are_as_documented() {
-        let words = fixed(0x0403_0240, 0x0807_0605, 9, 10).encode();
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let ne = |value: u32| value.to_ne_bytes();
-        assert_eq!(bytes[..4], ne(0x0403_0240));
-        assert_eq!(bytes[4..8], ne(0x0807_0605));
-        assert_eq!(bytes[8..], [9, 10, 0, 0, 0, 0, 0, 0]);
+        let word = fixed(0x0201 * 64, 0x0007_0605, 3, 4).encode();
+        assert_eq!(word.to_le_bytes(), [1, 2, 3, 4, 5, 6, 7, 0]);
+        let lent = Fixed {
+            lent: true,
+            ..fixed(64, 8, 0, 0)
+        };
+        assert_eq!(lent.encode().to_le_bytes(), [1, 0, 0, 0, 8, 0, 0, 1]);
     }
 
     #[test]
@@ -179,18 +180,17 @@ mod tests {
     fn a_record_whose_lengths_contradict_each_other_is_refused() {
         let good = fixed(128, 64, 12, 32);
         assert_eq!(Fixed::parse(good.encode(), 128, 64), Ok(good));
-        for (wrong, published, mtu) in [
+        for (wrong, size, mtu) in [
             (good, 64, 64),
             (good, 128, 63),
             (fixed(0, 0, 12, 32), 128, 64),
-            (fixed(127, 64, 12, 32), 128, 64),
             (fixed(64, 64, 12, 32), 128, 64),
             (fixed(128, 64, 41, 32), 128, 64),
             (fixed(128, 64, 12, 65), 128, 64),
-            (fixed(128, u32::MAX, 12, 32), 128, u32::MAX),
-            (fixed(u32::MAX, 64, 12, 32), 128, 64),
+            (fixed(128, MAX_PAYLOAD, 12, 32), 128, u32::MAX),
+            (fixed(0xffff * 64, 64, 12, 32), 128, 64),
         ] {
-            let error = Fixed::parse(wrong.encode(), published, mtu).unwrap_err();
+            let error = Fixed::parse(wrong.encode(), size, mtu).unwrap_err();
             assert!(
                 matches!(error, Violation::Record { length, .. } if length == wrong.length),
                 "{wrong:?}"

@@ -9,6 +9,7 @@
 use std::io;
 
 use crate::access::RingAccess;
+use crate::random::random;
 use crate::ring;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -56,18 +57,5 @@ impl Lender {
     pub fn withdraw(&mut self, position: u64) {
         self.withdrawn = self.withdrawn.max(position);
         ring::withdraw(self.ring.lines(), self.withdrawn);
-    }
-}
-
-/// Returns two random words.
-fn random() -> io::Result<[u64; 2]> {
-    let mut words = [0_u64; 2];
-    let length = size_of_val(&words);
-    // SAFETY: writes at most `length` bytes to `words`, for which any bits are valid.
-    let got = unsafe { libc::getrandom(words.as_mut_ptr().cast(), length, 0) };
-    if got == length as isize {
-        Ok(words)
-    } else {
-        Err(io::Error::last_os_error())
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! A long payload may stay in the sender's memory ([`Lender`]): the receiver copies it from there, once ([`Puller`]).
 //!
-//! Read [`layout`], `ring` (the protocol of the indices), `map` (the memory), then [`Sender`], [`Receiver`] and
+//! Read [`layout`], `ring` (the protocol of seals, index and flags), `map` (the memory), then [`Sender`], [`Receiver`] and
 //! [`agreement`].
 
 mod access;
@@ -20,6 +20,7 @@ pub mod layout;
 mod lender;
 mod map;
 mod pull;
+mod random;
 mod receiver;
 mod ring;
 mod sender;

@@ -1,7 +1,7 @@
 //! Memory of a channel: a sealed memfd, and its mapping.
 //!
 //! The file has a part for each ring: a page of indices, then the data. The mapping has the data of each part twice in a
-//! row, so a record that begins near the end goes on in the second copy.
+//! row, so a record that begins near the end goes on in the second copy. Who creates the memory chooses each ring's secret.
 
 use std::ffi::CStr;
 use std::io;
@@ -10,7 +10,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 
 use crate::layout::CONTROL;
+use crate::random::random;
 use crate::ring::Lines;
+use crate::sync::Ordering;
 
 const NAME: &CStr = c"dat-rs-near";
 /// The length can never change, so no access beyond the end (SIGBUS) is possible.
@@ -90,7 +92,17 @@ impl Map {
     pub(crate) fn create(rings: usize, size: usize) -> Result<(Self, OwnedFd), MapError> {
         check_size(size)?;
         let memory = memfd(file_length(rings, size))?;
-        Ok((Self::new(&memory, rings, size)?, memory))
+        let map = Self::new(&memory, rings, size)?;
+        for ring in 0..rings {
+            let [secret] = random().map_err(|error| MapError::Call {
+                call: "getrandom",
+                error,
+            })?;
+            // SAFETY: the control page is mapped, and has only atomics.
+            let lines = unsafe { map.ring(ring).0.as_ref() };
+            lines.secret.store(secret, Ordering::Relaxed);
+        }
+        Ok((map, memory))
     }
 
     /// Maps `memory`, which a peer created, after it has checked its seals and length.

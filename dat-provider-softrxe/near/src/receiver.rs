@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::access::RingAccess;
 use crate::channel::mtu;
-use crate::layout::{Fixed, HEADER_AT, MAX_HEADER};
+use crate::layout::{Fixed, MAX_HEADER};
 use crate::map::Map;
 use crate::pull::{Lent, Puller};
-use crate::ring::Consumer;
+use crate::ring::{Consumer, Sealer};
 use crate::violation::Violation;
 
 /// A record that arrived. The peer may change its payload at any time; the rest is a copy.
@@ -59,10 +59,12 @@ pub struct Receiver {
 
 impl Receiver {
     pub(crate) fn new(map: Arc<Map>, ring: usize, opposite: usize, size: usize) -> Self {
+        let ring = RingAccess::new(Arc::clone(&map), ring, size);
+        let sealer = Sealer::new(ring.lines());
         Self {
-            ring: RingAccess::new(Arc::clone(&map), ring, size),
+            ring,
             opposite: RingAccess::new(map, opposite, size),
-            consumer: Consumer::new(size as u64),
+            consumer: Consumer::new(size as u64, sealer),
             mtu: mtu(size) as u32,
             current: 0,
         }
@@ -78,27 +80,26 @@ impl Receiver {
     /// place again.
     ///
     /// # Errors
-    /// [`Violation::Tail`], [`Violation::Record`]: the channel ends.
+    /// [`Violation::Record`]: the channel ends.
     #[expect(
         clippy::should_implement_trait,
         reason = "a record has to be released before the next one"
     )]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Record>, Violation> {
-        let published = self.consumer.published(self.ring.lines())?;
-        if published == 0 {
+        if !self.consumer.is_published(&self.ring) {
             return Ok(None);
         }
         let position = self.consumer.position();
         let words = self.ring.read_fixed(position);
-        let fixed = Fixed::parse([words[0], words[1]], published, self.mtu)?;
+        let fixed = Fixed::parse(words[0], self.consumer.size(), self.mtu)?;
         self.current = u64::from(fixed.length);
         let mut header = [0; MAX_HEADER];
         for (to, word) in header
             .as_chunks_mut()
             .0
             .iter_mut()
-            .zip(&words[HEADER_AT / 8..])
+            .zip(&words[1..])
         {
             *to = word.to_ne_bytes();
         }
@@ -128,16 +129,13 @@ impl Receiver {
     #[inline]
     pub fn flush(&mut self) -> bool {
         self.consumer
-            .flush(self.ring.lines(), self.opposite.lines())
+            .flush(self.ring.lines(), &self.ring, self.opposite.lines())
     }
 
     /// Says that this process is about to sleep. Returns true if it must not, because a record is published. In either
     /// case [`disarm`](Self::disarm) follows, after the sleep.
-    ///
-    /// # Errors
-    /// [`Violation::Tail`]: the channel ends.
-    pub fn arm(&mut self) -> Result<bool, Violation> {
-        self.consumer.arm(self.ring.lines())
+    pub fn arm(&self) -> bool {
+        self.consumer.arm(self.ring.lines(), &self.ring)
     }
 
     /// Says that this process is awake: the peer need not wake it.

@@ -1,15 +1,19 @@
-//! Protocol of a ring's indices and flags. The data is elsewhere: loom runs this file with data of its own.
+//! Protocol of a ring's seals, index and flags. The data is elsewhere: loom runs this file with data of its own.
 //!
-//! The producer writes records behind its private `tail` and publishes it. The consumer reads up to the published tail
-//! and stores in `freed` how far it has read. Each side loads an index of the other one only when the value that it
-//! loaded last does not suffice.
+//! **Records.** The first word of a record is its *seal*, which depends on the record's position and on a secret of the ring. A consumer
+//! looks at the word at its position. The record is published once its seal is there. Each position comes once only, so no word
+//! that is left of an earlier record is the seal of a later one. The secret keeps payload from being one: its author does not know it.
+//! A seal is in the line that is read next in any case, where an index would be a second line to wait for.
 //!
-//! **Sleep.** The consumer sets `asleep`, makes a full fence and looks at the tail again. The producer stores the tail,
+//! **Runs.** The producer writes all seals of a run but the first one, which it writes last. So a run is published by one store.
+//!
+//! **Room.** The consumer stores in `freed` how far it has read. The producer loads that only when the value that it loaded last does not
+//! suffice. A producer without room sets `starved`, makes a full fence and looks at `freed` again. The consumer
+//! tests `starved` after each run of records without a fence, and once more after the fence of its sleep.
+//!
+//! **Sleep.** The consumer sets `asleep`, makes a full fence and looks at the seal again. The producer stores the seal,
 //! makes a full fence and tests `asleep`. One of the two sees the store of the other one, so no consumer sleeps beside
 //! a published record. The producer that takes the flag (swap) wakes the consumer.
-//!
-//! **Room.** In the same way the producer sets `starved`, makes a full fence and looks at `freed` again. The consumer
-//! tests `starved` after each run of records without a fence, and once more after the fence of its sleep.
 //!
 //! **Withdrawal.** Before the producer's process changes memory that records lend, it stores the position behind them in `withdrawn` and makes a full
 //! fence. The consumer's process copies the memory, makes a full fence, and then loads `withdrawn`. If the copy has changed bytes, it sees
@@ -20,7 +24,7 @@ mod models;
 
 use std::sync::atomic::AtomicU8;
 
-use crate::layout::{ALIGNMENT, LINE};
+use crate::layout::LINE;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::violation::Violation;
 
@@ -34,12 +38,12 @@ const FREED_DIVISOR: u64 = 8;
 /// Bytes between two words. Atomics, because the peer may write there too.
 type Rest<const N: usize> = [AtomicU8; N];
 
-/// Indices and flags of a ring, each in a line of its own. Any value may be in them at any time.
+/// Index and flags of a ring, each in a line of its own. Any value may be in them at any time.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Lines {
-    /// Bytes ever published; the producer stores it.
-    pub(crate) tail: AtomicU64,
+    /// The ring's secret. The creator of the memory stores it before the peer has the memory, and both ends load it once.
+    pub(crate) secret: AtomicU64,
     rest_0: Rest<{ LINE - 8 }>,
     /// Bytes ever consumed; the consumer stores it.
     pub(crate) freed: AtomicU64,
@@ -47,9 +51,9 @@ pub(crate) struct Lines {
     /// The consumer sets it before it sleeps, the producer takes it.
     pub(crate) asleep: AtomicU32,
     rest_2: Rest<{ LINE - 4 }>,
-    /// The producer sets it when it has no room, the consumer takes it.
-    pub(crate) starved: AtomicU32,
-    rest_3: Rest<{ LINE - 4 }>,
+    /// Not 0: the producer has no room, and this is its position plus 1. The producer sets it, the consumer takes it.
+    pub(crate) starved: AtomicU64,
+    rest_3: Rest<{ LINE - 8 }>,
     /// What identifies the producer's memory: two secret words, and where it has them, or 0. The producer stores them once.
     pub(crate) nonce: [AtomicU64; 2],
     pub(crate) nonce_at: AtomicU64,
@@ -62,10 +66,35 @@ pub(crate) struct Lines {
     rest_6: Rest<{ LINE - 8 }>,
 }
 
-/// Takes `flag` and returns true if it was set.
+/// The data of a ring, of which this file knows the words in which seals are.
+pub(crate) trait Seals {
+    /// Loads the word at `position`, and orders it before what is read of the record.
+    fn load(&self, position: u64) -> u64;
+    /// Stores the word at `position`, and orders it after what was written of the record.
+    fn store(&self, position: u64, seal: u64);
+}
+
+/// Makes the seals of a ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sealer(u64);
+
+impl Sealer {
+    /// Loads the secret.
+    pub(crate) fn new(lines: &Lines) -> Self {
+        // Positions are even, so no seal is 0, which is in memory that was never written.
+        Self(lines.secret.load(Ordering::Relaxed) | 1)
+    }
+
+    #[inline]
+    const fn seal(self, position: u64) -> u64 {
+        self.0 ^ position
+    }
+}
+
+/// Takes `asleep` and returns true if it was set.
 #[inline]
-fn take(flag: &AtomicU32) -> bool {
-    flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::AcqRel) != 0
+fn take(asleep: &AtomicU32) -> bool {
+    asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::AcqRel) != 0
 }
 
 /// Takes back what the records that begin before `position` lend. The memory may change after the return.
@@ -84,9 +113,10 @@ pub(crate) fn is_withdrawn(lines: &Lines, position: u64) -> bool {
 #[derive(Debug)]
 pub(crate) struct Producer {
     size: u64,
+    sealer: Sealer,
     /// Bytes ever written.
     tail: u64,
-    /// The value that is stored in the shared tail.
+    /// Position of the first record whose seal is missing; the tail if there is none.
     published: u64,
     /// The tail at the last test of `asleep`.
     announced: u64,
@@ -96,9 +126,10 @@ pub(crate) struct Producer {
 
 impl Producer {
     /// Begins with an empty ring of `size` bytes.
-    pub(crate) const fn new(size: u64) -> Self {
+    pub(crate) const fn new(size: u64, sealer: Sealer) -> Self {
         Self {
             size,
+            sealer,
             tail: 0,
             published: 0,
             announced: 0,
@@ -148,33 +179,38 @@ impl Producer {
         Ok(freed)
     }
 
-    /// Adds a record of `length` bytes, which is in the data.
+    /// Adds a record of `length` bytes, which is in the data but for its seal.
     ///
     /// # Panics
     /// If the record is longer than the known room.
     #[inline]
-    pub(crate) fn add(&mut self, lines: &Lines, length: u64) {
+    pub(crate) fn add(&mut self, seals: &impl Seals, length: u64) {
         assert!(length <= self.known_room(), "a record needs room");
+        let begin = self.tail;
         self.tail += length;
+        if begin != self.published {
+            seals.store(begin, self.sealer.seal(begin));
+        }
         if self.tail - self.published >= PUBLISHED_AT_ONCE {
-            self.store_tail(lines);
+            self.store_seal(seals);
         }
     }
 
+    /// Publishes the run.
     #[inline]
-    fn store_tail(&mut self, lines: &Lines) {
+    fn store_seal(&mut self, seals: &impl Seals) {
+        seals.store(self.published, self.sealer.seal(self.published));
         self.published = self.tail;
-        lines.tail.store(self.tail, Ordering::Release);
     }
 
     /// Publishes all records. Returns true if the consumer sleeps and this call took its flag: it has to be woken.
     #[inline]
-    pub(crate) fn publish(&mut self, lines: &Lines) -> bool {
+    pub(crate) fn publish(&mut self, lines: &Lines, seals: &impl Seals) -> bool {
         if self.announced == self.tail {
             return false;
         }
         if self.published != self.tail {
-            self.store_tail(lines);
+            self.store_seal(seals);
         }
         self.announced = self.tail;
         fence(Ordering::SeqCst);
@@ -186,7 +222,7 @@ impl Producer {
     /// # Errors
     /// [`Violation::Freed`].
     pub(crate) fn starve(&mut self, lines: &Lines, enough: u64) -> Result<bool, Violation> {
-        lines.starved.store(1, Ordering::Relaxed);
+        lines.starved.store(self.tail + 1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let found = self.room(lines, enough)? >= enough;
         if found {
@@ -200,22 +236,21 @@ impl Producer {
 #[derive(Debug)]
 pub(crate) struct Consumer {
     size: u64,
+    sealer: Sealer,
     /// Bytes ever read.
     position: u64,
     /// The value that is stored in `freed`.
     freed: u64,
-    /// The value of the tail that was loaded last.
-    tail: u64,
 }
 
 impl Consumer {
     /// Begins with an empty ring of `size` bytes.
-    pub(crate) const fn new(size: u64) -> Self {
+    pub(crate) const fn new(size: u64, sealer: Sealer) -> Self {
         Self {
             size,
+            sealer,
             position: 0,
             freed: 0,
-            tail: 0,
         }
     }
 
@@ -225,39 +260,22 @@ impl Consumer {
         self.position
     }
 
-    /// Returns the number of published bytes from the position on; loads the producer's index if none is known.
-    ///
-    /// # Errors
-    /// [`Violation::Tail`].
+    /// Returns the ring's size.
     #[inline]
-    pub(crate) fn published(&mut self, lines: &Lines) -> Result<u64, Violation> {
-        if self.tail == self.position {
-            self.load_tail(lines)?;
-        }
-        Ok(self.tail - self.position)
+    pub(crate) const fn size(&self) -> u64 {
+        self.size
     }
 
+    /// Returns true if a record is published at the position.
     #[inline]
-    fn load_tail(&mut self, lines: &Lines) -> Result<(), Violation> {
-        let tail = lines.tail.load(Ordering::Acquire);
-        let ahead = tail.wrapping_sub(self.position);
-        if tail < self.tail || ahead > self.size || !tail.is_multiple_of(ALIGNMENT as u64) {
-            return Err(Violation::Tail {
-                tail,
-                known: self.tail,
-                position: self.position,
-                size: self.size,
-            });
-        }
-        self.tail = tail;
-        Ok(())
+    pub(crate) fn is_published(&self, seals: &impl Seals) -> bool {
+        seals.load(self.position) == self.sealer.seal(self.position)
     }
 
-    /// Frees the `length` bytes of the record at the position, which are published.
+    /// Frees the `length` bytes of the record at the position, which is published.
     #[inline]
     pub(crate) fn release(&mut self, lines: &Lines, length: u64) {
         self.position += length;
-        debug_assert!(self.position <= self.tail);
         if self.position - self.freed >= self.size / FREED_DIVISOR {
             self.store_freed(lines);
         }
@@ -269,21 +287,22 @@ impl Consumer {
         lines.freed.store(self.position, Ordering::Release);
     }
 
-    /// Tells the producer what is free if all known records are read. Returns true if the producer waits for room, there is
+    /// Tells the producer what is free if all records are read. Returns true if the producer waits for room, there is
     /// enough, and its process sleeps: it has to be woken. `opposite` is the ring of which that process is the consumer.
     #[inline]
-    pub(crate) fn flush(&mut self, lines: &Lines, opposite: &Lines) -> bool {
-        if self.position == self.tail && self.freed != self.position {
+    pub(crate) fn flush(&mut self, lines: &Lines, seals: &impl Seals, opposite: &Lines) -> bool {
+        if self.freed != self.position && !self.is_published(seals) {
             self.store_freed(lines);
         }
-        lines.starved.load(Ordering::Relaxed) != 0 && self.end_starving(lines, opposite)
+        let starved = lines.starved.load(Ordering::Relaxed);
+        starved != 0 && self.end_starving(lines, opposite, starved - 1)
     }
 
+    /// `tail` is the producer's position. If that is wrong, the producer is woken too early or too late.
     #[cold]
-    fn end_starving(&self, lines: &Lines, opposite: &Lines) -> bool {
-        // A wrong tail is found where records are read.
-        let used = lines.tail.load(Ordering::Relaxed).wrapping_sub(self.freed);
-        if used > self.size / ROOM_DIVISOR || !take(&lines.starved) {
+    fn end_starving(&self, lines: &Lines, opposite: &Lines, tail: u64) -> bool {
+        let used = tail.wrapping_sub(self.freed);
+        if used > self.size / ROOM_DIVISOR || lines.starved.swap(0, Ordering::AcqRel) == 0 {
             return false;
         }
         // Between the store of `freed` and the test of `asleep`.
@@ -292,13 +311,10 @@ impl Consumer {
     }
 
     /// Says that the consumer is about to sleep. Returns true if it must not, because a record is published.
-    ///
-    /// # Errors
-    /// [`Violation::Tail`].
-    pub(crate) fn arm(&mut self, lines: &Lines) -> Result<bool, Violation> {
+    pub(crate) fn arm(&self, lines: &Lines, seals: &impl Seals) -> bool {
         lines.asleep.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        Ok(self.published(lines)? != 0)
+        self.is_published(seals)
     }
 
     /// Says that the consumer is awake.

@@ -9,7 +9,7 @@ use crate::channel::mtu;
 use crate::layout::{ALIGNMENT, Fixed, HEADER_AT, LENT_LEN, MAX_HEADER, MAX_LENT, record_length};
 use crate::lender::Lender;
 use crate::map::Map;
-use crate::ring::Producer;
+use crate::ring::{Producer, Sealer};
 use crate::violation::Violation;
 
 /// Bytes behind the next record whose lines [`Sender::prepare_next`] fetches: two short records, which take about as long as the fetch.
@@ -35,9 +35,11 @@ pub struct Sender {
 
 impl Sender {
     pub(crate) fn new(map: Arc<Map>, ring: usize, size: usize) -> Self {
+        let ring = RingAccess::new(map, ring, size);
+        let sealer = Sealer::new(ring.lines());
         Self {
-            ring: RingAccess::new(map, ring, size),
-            producer: Producer::new(size as u64),
+            ring,
+            producer: Producer::new(size as u64, sealer),
             largest_record: record_length(ALIGNMENT, mtu(size)) as u64,
             mtu: mtu(size),
         }
@@ -167,7 +169,7 @@ impl Sender {
         let position = self.producer.position();
         self.ring
             .write_fixed(position, fixed.encode(), header, header_length);
-        self.producer.add(self.ring.lines(), length as u64);
+        self.producer.add(&self.ring, length as u64);
     }
 
     /// Prepares the memory of a later record, if more records are about to follow.
@@ -180,7 +182,7 @@ impl Sender {
     /// Publishes all records. Returns true if the peer sleeps and has to be woken.
     #[inline]
     pub fn publish(&mut self) -> bool {
-        self.producer.publish(self.ring.lines())
+        self.producer.publish(self.ring.lines(), &self.ring)
     }
 
     /// Asks the peer to report when half of the ring is free, after [`publish`](Self::publish). Returns true if there is

@@ -3,20 +3,6 @@
 /// A value in shared memory that breaks the protocol. The channel cannot be used any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Violation {
-    /// The producer's index moved back, beyond the ring, or to no record's beginning.
-    #[error(
-        "the peer's tail {tail} is no multiple of 64 from {known} to {position} + {size}: its process has a fault; the channel ends"
-    )]
-    Tail {
-        /// The value that was read.
-        tail: u64,
-        /// The value that was read before.
-        known: u64,
-        /// The consumer's position.
-        position: u64,
-        /// Size of the ring in bytes.
-        size: u64,
-    },
     /// The consumer's index moved back, or beyond what was sent.
     #[error(
         "the peer's index {freed} of freed bytes is not from {known} to {tail}: its process has a fault; the channel ends"
@@ -29,9 +15,9 @@ pub enum Violation {
         /// The producer's position.
         tail: u64,
     },
-    /// The lengths of a record contradict each other or exceed what was published.
+    /// The lengths of a record contradict each other or exceed the ring.
     #[error(
-        "the peer's record of {length} bytes with a header of {header_length} and a payload of {payload_length} at {payload_at} does not fit in {published} published bytes, or its payload exceeds {mtu}: its process has a fault; the channel ends"
+        "the peer's record of {length} bytes with a header of {header_length} and a payload of {payload_length} at {payload_at} does not fit in a ring of {size} bytes, or its payload exceeds {mtu}: its process has a fault; the channel ends"
     )]
     Record {
         /// Length of the record.
@@ -42,8 +28,8 @@ pub enum Violation {
         payload_at: u8,
         /// Length of the payload.
         payload_length: u32,
-        /// Bytes from the record's beginning to the known tail.
-        published: u64,
+        /// Size of the ring in bytes.
+        size: u64,
         /// Maximum length of a payload.
         mtu: u32,
     },

@@ -20,7 +20,7 @@ use crate::input::Input;
 /// Size of a ring: the smallest one, so that inputs go around it.
 const SIZE: usize = 4096;
 const MTU: usize = mtu(SIZE);
-/// Offsets of the words in a control page.
+/// Offsets of the words in a control page: the secret, index and flags.
 const WORDS: [usize; 7] = [0, LINE, 2 * LINE, 3 * LINE, 4 * LINE, 5 * LINE, 6 * LINE];
 
 /// A record that was sent.
@@ -119,7 +119,10 @@ impl Body<'_> {
                 self.ends[at].channel.receiver.flush();
                 Ok(())
             }
-            6 => self.sleep(at),
+            6 => {
+                self.sleep(at);
+                Ok(())
+            }
             10 | 11 => self.send_lent(at),
             12 => {
                 self.withdraw(at);
@@ -205,12 +208,11 @@ impl Body<'_> {
         }
     }
 
-    fn sleep(&mut self, at: usize) -> Result<(), Violation> {
+    fn sleep(&mut self, at: usize) {
         let receiver = &mut self.ends[at].channel.receiver;
-        let arrived = receiver.arm();
+        receiver.arm();
         receiver.flush();
         receiver.disarm();
-        arrived.map(|_| ())
     }
 
     /// Writes into the shared memory: an index or a flag, the beginning of a record, or anything.
@@ -219,7 +221,11 @@ impl Body<'_> {
         let ring = usize::from(self.input.flag()) * (CONTROL + SIZE);
         let offset = match self.input.below(4) {
             0 | 1 => ring + self.input.pick(&WORDS),
-            2 => ring + CONTROL + self.input.below(64) * 64,
+            // The seal, or the lengths.
+            2 => {
+                let word = self.input.below(128);
+                ring + CONTROL + word / 2 * 64 + word % 2 * 8
+            }
             _ => usize::from(self.input.u16()) % (2 * (CONTROL + SIZE)),
         };
         let mut old = [0; 8];
@@ -269,7 +275,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let large = [0, 1, 28, 0, 2, 0, 4, 1, 3, 0, 1, 5];
     let fill = [0, 0, 40, 255, 1].repeat(16);
     let words = [0, 8, 0, 0, 0, 0, 1, 1, 3, 0, 0, 8, 1, 0, 1, 1, 200, 0, 0, 5];
-    let record = [0, 0, 9, 64, 0, 0, 4, 0, 9, 0, 2, 0, 2, 33, 1, 2, 0];
+    let record = [0, 0, 9, 64, 0, 0, 4, 0, 9, 0, 2, 1, 2, 33, 1, 2, 0];
     vec![
         exchange.repeat(20),
         large.repeat(20),

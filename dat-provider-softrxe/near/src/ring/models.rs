@@ -8,27 +8,64 @@ use super::*;
 
 const RECORD: u64 = 64;
 
+/// The data of a ring of records of one line: the seal of each place, and its payload.
+struct Data {
+    seals: Vec<AtomicU64>,
+    payload: Vec<Watched<u64>>,
+}
+
+impl Data {
+    fn new(records: u64) -> Self {
+        let data = Self {
+            seals: (0..records).map(|_| AtomicU64::new(0)).collect(),
+            payload: (0..records).map(|_| Watched::new(0)).collect(),
+        };
+        for seal in &data.seals {
+            seal.load(Ordering::Relaxed);
+        }
+        data
+    }
+
+    fn index(&self, position: u64) -> usize {
+        (position / RECORD) as usize % self.seals.len()
+    }
+
+    fn payload(&self, position: u64) -> &Watched<u64> {
+        &self.payload[self.index(position)]
+    }
+}
+
+impl Seals for Data {
+    fn load(&self, position: u64) -> u64 {
+        self.seals[self.index(position)].load(Ordering::Acquire)
+    }
+
+    fn store(&self, position: u64, seal: u64) {
+        self.seals[self.index(position)].store(seal, Ordering::Release);
+    }
+}
+
 /// A ring, its data, and what wakes its two processes.
 struct Shared {
     lines: Lines,
     /// The ring in the other direction, of which only the flag `asleep` is used.
     opposite: Lines,
     size: u64,
-    data: Vec<Watched<u64>>,
+    data: Data,
     consumer_bell: AtomicU32,
     producer_bell: AtomicU32,
 }
 
 fn lines() -> Lines {
     let lines = Lines {
-        tail: AtomicU64::new(0),
+        secret: AtomicU64::new(0x1234_5678),
         rest_0: [const { AtomicU8::new(0) }; LINE - 8],
         freed: AtomicU64::new(0),
         rest_1: [const { AtomicU8::new(0) }; LINE - 8],
         asleep: AtomicU32::new(0),
         rest_2: [const { AtomicU8::new(0) }; LINE - 4],
-        starved: AtomicU32::new(0),
-        rest_3: [const { AtomicU8::new(0) }; LINE - 4],
+        starved: AtomicU64::new(0),
+        rest_3: [const { AtomicU8::new(0) }; LINE - 8],
         nonce: [AtomicU64::new(0), AtomicU64::new(0)],
         nonce_at: AtomicU64::new(0),
         rest_4: [const { AtomicU8::new(0) }; LINE - 24],
@@ -38,7 +75,7 @@ fn lines() -> Lines {
         rest_6: [const { AtomicU8::new(0) }; LINE - 8],
     };
     // Loom takes the first use for a write, so it is here.
-    lines.tail.load(Ordering::Relaxed);
+    lines.secret.load(Ordering::Relaxed);
     lines.freed.load(Ordering::Relaxed);
     lines.asleep.load(Ordering::Relaxed);
     lines.starved.load(Ordering::Relaxed);
@@ -50,7 +87,7 @@ fn shared(records: u64) -> Arc<Shared> {
         lines: lines(),
         opposite: lines(),
         size: records * RECORD,
-        data: (0..records).map(|_| Watched::new(0)).collect(),
+        data: Data::new(records),
         consumer_bell: AtomicU32::new(0),
         producer_bell: AtomicU32::new(0),
     };
@@ -71,8 +108,12 @@ fn sleep(bell: &AtomicU32) {
 }
 
 impl Shared {
-    fn cell(&self, position: u64) -> &Watched<u64> {
-        &self.data[(position % self.size / RECORD) as usize]
+    fn producer(&self) -> Producer {
+        Producer::new(self.size, Sealer::new(&self.lines))
+    }
+
+    fn consumer(&self) -> Consumer {
+        Consumer::new(self.size, Sealer::new(&self.lines))
     }
 
     /// Adds a record if there is room.
@@ -81,13 +122,13 @@ impl Shared {
         if room.expect("the consumer is correct") < RECORD {
             return false;
         }
-        self.cell(producer.position()).write(value);
-        producer.add(&self.lines, RECORD);
+        self.data.payload(producer.position()).write(value);
+        producer.add(&self.data, RECORD);
         true
     }
 
     fn publish(&self, producer: &mut Producer) {
-        if producer.publish(&self.lines) {
+        if producer.publish(&self.lines, &self.data) {
             ring(&self.consumer_bell);
         }
     }
@@ -99,10 +140,10 @@ impl Shared {
 
     /// Adds a record, after a sleep if there is no room. Nothing comes from the other side meanwhile.
     fn add_after_sleep(&self, producer: &mut Producer, value: u64) {
-        let mut receiver = Consumer::new(self.size);
+        let empty = Data::new(1);
+        let receiver = Consumer::new(self.size, Sealer::new(&self.opposite));
         while !self.add(producer, value) {
-            let arrived = receiver.arm(&self.opposite);
-            assert_eq!(arrived, Ok(false));
+            assert!(!receiver.arm(&self.opposite, &empty));
             if !self.starve(producer) {
                 sleep(&self.producer_bell);
             }
@@ -111,17 +152,16 @@ impl Shared {
     }
 
     fn take(&self, consumer: &mut Consumer) -> Option<u64> {
-        let published = consumer.published(&self.lines);
-        if published.expect("the producer is correct") == 0 {
+        if !consumer.is_published(&self.data) {
             return None;
         }
-        let value = self.cell(consumer.position()).read();
+        let value = self.data.payload(consumer.position()).read();
         consumer.release(&self.lines, RECORD);
         Some(value)
     }
 
     fn flush(&self, consumer: &mut Consumer) {
-        if consumer.flush(&self.lines, &self.opposite) {
+        if consumer.flush(&self.lines, &self.data, &self.opposite) {
             ring(&self.producer_bell);
         }
     }
@@ -133,7 +173,7 @@ impl Shared {
                 return value;
             }
             self.flush(consumer);
-            let arrived = consumer.arm(&self.lines).expect("the producer is correct");
+            let arrived = consumer.arm(&self.lines, &self.data);
             self.flush(consumer);
             if !arrived {
                 sleep(&self.consumer_bell);
@@ -148,7 +188,7 @@ fn two_records(slots: u64) {
     let shared = shared(slots);
     let there = Arc::clone(&shared);
     let thread = thread::spawn(move || {
-        let mut producer = Producer::new(there.size);
+        let mut producer = there.producer();
         for value in [7, 8] {
             while !there.add(&mut producer, value) {
                 yield_now();
@@ -156,7 +196,7 @@ fn two_records(slots: u64) {
             there.publish(&mut producer);
         }
     });
-    let mut consumer = Consumer::new(shared.size);
+    let mut consumer = shared.consumer();
     for value in [7, 8] {
         let taken = loop {
             match shared.take(&mut consumer) {
@@ -169,6 +209,28 @@ fn two_records(slots: u64) {
     }
     thread.join().expect("the producer ended well");
     assert_eq!(shared.take(&mut consumer), None);
+}
+
+/// Two records are one run. The seal of the second one is there before that of the first one.
+#[test]
+fn a_run_is_published_whole() {
+    explore(3, || {
+        let shared = shared(2);
+        let there = Arc::clone(&shared);
+        let thread = thread::spawn(move || {
+            let mut producer = there.producer();
+            for value in [7, 8] {
+                assert!(there.add(&mut producer, value));
+            }
+            there.publish(&mut producer);
+        });
+        let mut consumer = shared.consumer();
+        while shared.take(&mut consumer).is_none_or(|taken| taken != 7) {
+            yield_now();
+        }
+        assert_eq!(shared.take(&mut consumer), Some(8), "in one step");
+        thread.join().expect("the producer ended well");
+    });
 }
 
 #[test]
@@ -187,13 +249,13 @@ fn no_consumer_sleeps_beside_a_published_record() {
         let shared = shared(2);
         let there = Arc::clone(&shared);
         let thread = thread::spawn(move || {
-            let mut producer = Producer::new(there.size);
+            let mut producer = there.producer();
             for value in [7, 8] {
                 assert!(there.add(&mut producer, value));
                 there.publish(&mut producer);
             }
         });
-        let mut consumer = Consumer::new(shared.size);
+        let mut consumer = shared.consumer();
         assert_eq!(shared.take_after_sleep(&mut consumer), 7);
         assert_eq!(shared.take_after_sleep(&mut consumer), 8);
         thread.join().expect("the producer ended well");
@@ -206,13 +268,13 @@ fn no_producer_starves_beside_room() {
         let shared = shared(1);
         let there = Arc::clone(&shared);
         let thread = thread::spawn(move || {
-            let mut producer = Producer::new(there.size);
+            let mut producer = there.producer();
             for value in [7, 8] {
                 there.add_after_sleep(&mut producer, value);
                 there.publish(&mut producer);
             }
         });
-        let mut consumer = Consumer::new(shared.size);
+        let mut consumer = shared.consumer();
         assert_eq!(shared.take_after_sleep(&mut consumer), 7);
         assert_eq!(shared.take_after_sleep(&mut consumer), 8);
         thread.join().expect("the producer ended well");

@@ -440,15 +440,23 @@ mod tests {
         let (channel, memory) = Channel::create(LARGE_RING).unwrap();
         add(&hub, end("127.77.5.6", 1), channel, None);
         assert!(round(&hub).armed);
-        let tail_of_the_second_ring = (CONTROL + LARGE_RING) as u64;
         let memory = File::from(memory);
+        let secret_of_the_second_ring = (CONTROL + LARGE_RING) as u64;
+        let mut secret = [0; 8];
         memory
-            .write_all_at(&1u64.to_ne_bytes(), tail_of_the_second_ring)
+            .read_exact_at(&mut secret, secret_of_the_second_ring)
             .unwrap();
+        // A record of no length: its seal is the secret with the last bit set.
+        let seal = u64::from_ne_bytes(secret) | 1;
+        let data = secret_of_the_second_ring + CONTROL as u64;
+        memory.write_all_at(&seal.to_ne_bytes(), data).unwrap();
         let mut state = hub.state.lock();
-        assert!(!state.arm(clock::now()), "the channel ends");
+        let now = clock::now();
+        assert!(!state.arm(now), "a record is there");
+        state.receive(now, false);
         assert_eq!(state.near.count(), 0);
-        assert!(state.arm(clock::now()), "once");
+        assert!(!state.arm(now), "the channel has ended");
+        assert!(state.arm(now), "once");
     }
 
     #[test]
