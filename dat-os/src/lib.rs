@@ -9,6 +9,7 @@
 //! | [`netdev`] | getifaddrs(3) |
 //! | [`fork`], [`signals`] | pthread_atfork(3), pthread_sigmask(3) |
 //! | [`schedule`], [`clock`] | sched_setattr(2), prctl(2), getrusage(2), clock_gettime(2) |
+//! | [`quick_clock`] | the processor's counter of ticks |
 //! | [`spin`] | none: how long to poll before one of those calls |
 //!
 //! The crate imports `libc` and no crate of this project; every crate may import it. It runs on Linux only, and a port to another
@@ -23,6 +24,7 @@ pub mod fork;
 pub mod netdev;
 pub mod permit;
 pub mod poll_set;
+pub mod quick_clock;
 pub mod schedule;
 pub mod signals;
 pub mod sleep;

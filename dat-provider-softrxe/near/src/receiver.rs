@@ -95,12 +95,7 @@ impl Receiver {
         let fixed = Fixed::parse(words[0], self.consumer.size(), self.mtu)?;
         self.current = u64::from(fixed.length);
         let mut header = [0; MAX_HEADER];
-        for (to, word) in header
-            .as_chunks_mut()
-            .0
-            .iter_mut()
-            .zip(&words[1..])
-        {
+        for (to, word) in header.as_chunks_mut().0.iter_mut().zip(&words[1..]) {
             *to = word.to_ne_bytes();
         }
         let lent = fixed.lent.then(|| Lent {

@@ -203,15 +203,21 @@ impl Producer {
         self.published = self.tail;
     }
 
+    /// Publishes all records to a consumer that is awake. A [`publish`](Self::publish) follows, for one that sleeps.
+    #[inline]
+    pub(crate) fn expose(&mut self, seals: &impl Seals) {
+        if self.published != self.tail {
+            self.store_seal(seals);
+        }
+    }
+
     /// Publishes all records. Returns true if the consumer sleeps and this call took its flag: it has to be woken.
     #[inline]
     pub(crate) fn publish(&mut self, lines: &Lines, seals: &impl Seals) -> bool {
         if self.announced == self.tail {
             return false;
         }
-        if self.published != self.tail {
-            self.store_seal(seals);
-        }
+        self.expose(seals);
         self.announced = self.tail;
         fence(Ordering::SeqCst);
         take(&lines.asleep)

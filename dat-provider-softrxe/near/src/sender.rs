@@ -109,7 +109,7 @@ impl Sender {
     }
 
     /// Adds the record whose payload is in the space. The peer may see it from now on, and sees it after
-    /// [`publish`](Self::publish).
+    /// [`expose`](Self::expose) or [`publish`](Self::publish).
     ///
     /// # Panics
     /// If the header has more than 40 bytes, if the payload exceeds the MTU or begins before the word after the header or after
@@ -177,6 +177,13 @@ impl Sender {
     pub fn prepare_next(&self) {
         self.ring
             .fetch_for_writing(self.producer.position() + AHEAD);
+    }
+
+    /// Shows all records to a peer that is awake. A [`publish`](Self::publish) has to follow. Its fence waits for the lines of the records;
+    /// work that is done between the two does not.
+    #[inline]
+    pub fn expose(&mut self) {
+        self.producer.expose(&self.ring);
     }
 
     /// Publishes all records. Returns true if the peer sleeps and has to be woken.

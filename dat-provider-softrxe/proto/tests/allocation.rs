@@ -101,7 +101,7 @@ fn post(pair: &mut Pair, qpn: Qpn, request: &SendRequest<'_>) {
     let memory = side.memory.clone();
     memory.lend_record(&pair.sides[1].memory, room);
     let engine = &mut pair.sides[0].engine;
-    let sent = engine.post_near(pair.now, near, request, room, &mut out);
+    let sent = engine.post_near(pair.now, near, request, room, |packet| out = *packet);
     if sent.unwrap() {
         deliver(pair, 0, &out);
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dat_handshake::{Capabilities, guid};
+use dat_os::quick_clock::QuickClock;
 use parking_lot::Mutex;
 use softrxe_near::agreement::End;
 use softrxe_port::liveness::LocalPeer;
@@ -61,6 +62,7 @@ pub(crate) struct State {
     pub(crate) notices: Notices,
     pub(crate) pending: Pending,
     pub(crate) driver: Driver,
+    clock: QuickClock,
 }
 
 /// What [`State::receive_records`] found.
@@ -137,6 +139,7 @@ impl Hub {
             notices: Notices::default(),
             pending: Pending::default(),
             driver: Driver::new(),
+            clock: QuickClock::new(),
         };
         Ok(Arc::new(Self {
             settings,
@@ -158,7 +161,7 @@ impl Hub {
     /// Calls `act` under the lock, then transmits what the engine has to send.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut State, Time) -> R) -> R {
         let mut state = self.state.lock();
-        let now = clock::now();
+        let now = state.now();
         let result = act(&mut state, now);
         state.transmit(now, false);
         self.wake(&mut state);
@@ -258,6 +261,12 @@ impl Hub {
 }
 
 impl State {
+    /// Returns the time, by a clock that is cheap to read.
+    #[inline]
+    pub(crate) fn now(&mut self) -> Time {
+        Time::from_nanos(self.clock.nanos())
+    }
+
     /// Receives what has arrived, also through the mailbox if `mailbox`, and handles expired timers. Returns whether anything
     /// arrived.
     pub(crate) fn receive(&mut self, now: Time, mailbox: bool) -> bool {

@@ -6,7 +6,7 @@
 
 use std::io;
 
-use softrxe_near::{Channel, Lent, Violation};
+use softrxe_near::{Channel, Lent, Sender, Violation};
 use softrxe_proto::near::RecordPart;
 use softrxe_proto::{Engine, NearId, NearOut, NearPoster, PostError, Qpn, SendRequest, Time};
 
@@ -230,9 +230,28 @@ impl NearLink {
         request: &SendRequest<'_>,
         publish: bool,
     ) -> Result<Result<Posted, PostError>, Violation> {
-        self.post_with(engine, publish, |engine, room, out| {
-            engine.post_near(now, poster, request, room, out)
-        })
+        let sender = &mut self.channel.sender;
+        let space = sender.space()?;
+        // SAFETY: as in `transmit`.
+        let place = unsafe { RecordBytes::new(space.at, space.room) };
+        engine.memory().set_record(place);
+        let posted = engine.post_near(now, poster, request, space.room, |out| {
+            commit(sender, out);
+            if publish {
+                sender.expose();
+            }
+        });
+        engine.memory().set_record(RecordBytes::NONE);
+        Ok(posted.map(|sent| match sent {
+            true if publish => Posted::Sent {
+                wake: sender.publish(),
+            },
+            true => {
+                sender.prepare_next();
+                Posted::Sent { wake: false }
+            }
+            false => Posted::Waits,
+        }))
     }
 
     /// Posts a datagram, which takes this link if there is room, and UDP otherwise.
@@ -246,42 +265,23 @@ impl NearLink {
         qpn: Qpn,
         request: &SendRequest<'_>,
     ) -> Result<Result<Posted, PostError>, Violation> {
-        let id = self.id;
-        self.post_with(engine, true, |engine, room, out| {
-            engine.post_near_datagram(now, id, qpn, request, room, out)
-        })
-    }
-
-    /// Posts what `post` does; it returns whether the packet is to be committed.
-    #[inline]
-    fn post_with(
-        &mut self,
-        engine: &mut Engine<Regions>,
-        publish: bool,
-        post: impl FnOnce(&mut Engine<Regions>, usize, &mut NearOut) -> Result<bool, PostError>,
-    ) -> Result<Result<Posted, PostError>, Violation> {
         let sender = &mut self.channel.sender;
         let space = sender.space()?;
         // SAFETY: as in `transmit`.
         let place = unsafe { RecordBytes::new(space.at, space.room) };
         engine.memory().set_record(place);
         let mut out = NearOut::EMPTY;
-        let posted = post(engine, space.room, &mut out);
+        let posted = engine.post_near_datagram(now, self.id, qpn, request, space.room, &mut out);
         engine.memory().set_record(RecordBytes::NONE);
-        if posted == Ok(true) {
-            sender.commit_header(
-                &out.header,
-                out.header_length,
-                out.payload_at,
-                out.payload_length,
-            );
-            let wake = publish && sender.publish();
-            if !publish {
-                sender.prepare_next();
+        Ok(posted.map(|sent| {
+            if !sent {
+                return Posted::Waits;
             }
-            return Ok(Ok(Posted::Sent { wake }));
-        }
-        Ok(posted.map(|_| Posted::Waits))
+            commit(sender, &out);
+            Posted::Sent {
+                wake: sender.publish(),
+            }
+        }))
     }
 
     /// Prepares for a sleeping thread. Returns `false` if it must not sleep, as a record has arrived or there is room again.
@@ -303,6 +303,17 @@ impl NearLink {
     pub(crate) fn disarm(&self) {
         self.channel.receiver.disarm();
     }
+}
+
+/// Adds the record of a packet whose payload is in the sender's space.
+#[inline]
+fn commit(sender: &mut Sender, out: &NearOut) {
+    sender.commit_header(
+        &out.header,
+        out.header_length,
+        out.payload_at,
+        out.payload_length,
+    );
 }
 
 /// Says that the record that is made lends at this position, or nothing.

@@ -37,9 +37,9 @@ impl<M: Memory> Engine<M> {
         (is_first && length < u64::from(MIN_LENT)).then_some(poster)
     }
 
-    /// Posts a request, like [`post_send`](Self::post_send), and writes its packet to `out` if its record fits in `room` bytes of the
-    /// channel and nothing keeps it. Returns whether it did: the driver then commits the packet, as that of
-    /// [`poll_near`](Self::poll_near). If not, the request waits its turn.
+    /// Posts a request, like [`post_send`](Self::post_send). If its record fits in `room` bytes of the channel and nothing keeps it, calls
+    /// `commit` with its packet, which the driver commits as that of [`poll_near`](Self::poll_near), and returns true. The engine's own
+    /// records follow after that, so the peer need not wait for them. If not, the request waits its turn.
     ///
     /// # Errors
     /// See [`PostError`]; nothing was posted then.
@@ -50,14 +50,14 @@ impl<M: Memory> Engine<M> {
         poster: NearPoster,
         request: &SendRequest<'_>,
         room: usize,
-        out: &mut NearOut,
+        commit: impl FnOnce(&NearOut),
     ) -> Result<bool, PostError> {
         let (slot, id) = (poster.slot, poster.channel);
         let mut is_timed = false;
         let posted = self.with_qp(now, slot, |qp, cx| {
             // The timer of an earlier request runs on.
             is_timed = poster.busy && qp.armed.is_some();
-            let Some(length) = qp.post_express(cx, request, room, out)? else {
+            let Some(length) = qp.post_express(cx, request, room, commit)? else {
                 qp.post_send(cx, request)?;
                 return Ok(None);
             };

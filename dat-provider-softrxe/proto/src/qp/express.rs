@@ -167,8 +167,9 @@ impl Qp {
         Some(length)
     }
 
-    /// Posts a request and sends it, if its record fits in `room` bytes. Writes the packet to `out`, and returns the length of its record.
-    /// `None`: nothing has changed but `out` and bytes of the record, and the request is for [`post_send`](Self::post_send).
+    /// Posts a request and sends it, if its record fits in `room` bytes. Calls `commit` with the packet as soon as nothing can keep it, and
+    /// returns the length of its record. `None`: nothing has changed but bytes of the record, and the request is for
+    /// [`post_send`](Self::post_send).
     ///
     /// # Errors
     /// `NoMemory`; nothing was posted then.
@@ -178,15 +179,18 @@ impl Qp {
         cx: &mut Context<'_, M>,
         request: &SendRequest<'_>,
         room: usize,
-        out: &mut NearOut,
+        commit: impl FnOnce(&NearOut),
     ) -> Result<Option<usize>, PostError> {
         let Some(single) = self.requester.next_single(request) else {
             return Ok(None);
         };
-        let Some(length) = self.write_single(cx, &single, room, out) else {
+        cx.out.reserve_completion(self.init.send_cq)?;
+        let mut out = NearOut::EMPTY;
+        let Some(length) = self.write_single(cx, &single, room, &mut out) else {
+            cx.out.release_completions(self.init.send_cq, 1);
             return Ok(None);
         };
-        cx.out.reserve_completion(self.init.send_cq)?;
+        commit(&out);
         let r = &mut self.requester;
         let request = SendRequest {
             op: single.op(),
@@ -345,13 +349,6 @@ impl Qp {
             return false;
         }
         self.keepalive.packet_received();
-        if let Some(psn) = arrival.acknowledged {
-            self.handle_ack(cx, psn);
-            // A local request that failed may have been next to complete, and has ended the queue pair. What was placed is of no use then.
-            if !self.state.receives() {
-                return true;
-            }
-        }
         let r = &mut self.responder;
         r.executed_one();
         if arrival.ack_request {
@@ -367,6 +364,10 @@ impl Qp {
                 ..self.completion(receive.wr_id)
             };
             cx.out.complete(self.init.recv_cq, completion);
+        }
+        // The consumer gets the message first: it waits for that rather than for the end of its own request.
+        if let Some(psn) = arrival.acknowledged {
+            self.handle_ack(cx, psn);
         }
         true
     }

@@ -252,7 +252,7 @@ impl Pair {
         let room = self.channels.as_ref().map_or(0, |c| c.room(from, to));
         let made = self.make_record(from, room, |engine, now| {
             let mut out = NearOut::EMPTY;
-            let sent = engine.post_near(now, near, request, room, &mut out);
+            let sent = engine.post_near(now, near, request, room, |packet| out = *packet);
             sent.unwrap().then_some(out)
         });
         if let Some(made) = made

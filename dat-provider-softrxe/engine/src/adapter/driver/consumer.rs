@@ -29,7 +29,7 @@ impl Hub {
         let mut state = self.state.lock();
         let count = state.engine.poll_cq(cq, into);
         if count != 0 {
-            let now = clock::now();
+            let now = state.now();
             state.driver.batch.called(now);
             state.driver.taken(now, &into[..count]);
         }
@@ -43,7 +43,7 @@ impl Hub {
     pub(crate) fn poll(&self, cq: CqId, into: &mut [Completion]) -> (usize, bool) {
         let mut state = self.state.lock();
         let mut count = state.engine.poll_cq(cq, into);
-        let now = clock::now();
+        let now = state.now();
         state.driver.batch.called(now);
         if count == 0
             && (state.driver.replies.just_delivered(now)
@@ -101,7 +101,7 @@ impl Hub {
         let near = state.engine.near_for_post(qpn, bytes);
         let busy = near.map_or_else(|| state.engine.in_flight(qpn), |near| near.busy);
         let previous = state.driver.batch.previous(busy);
-        let now = previous.unwrap_or_else(clock::now);
+        let now = previous.unwrap_or_else(|| state.now());
         let transmits = state.driver.batch.posted(now, bytes, busy);
         let posted = near.and_then(|near| state.post_near(now, near, request, transmits));
         let sent = match posted {
@@ -127,7 +127,7 @@ impl Hub {
                 state.transmit(now, false);
             }
             // A system call took time. To copy a record takes less than to read the clock.
-            let end = if datagrams { clock::now() } else { now };
+            let end = if datagrams { state.now() } else { now };
             state.driver.batch.returned(end);
         } else {
             state.collect_events();
@@ -147,7 +147,7 @@ impl Hub {
     ) -> Option<Result<(), PostError>> {
         let peer = (to.address, slot_of_qpn(to.qpn.value()));
         let mut state = self.state.lock();
-        let now = clock::now();
+        let now = state.now();
         let posted = state.post_datagram(now, qpn, peer, request)?;
         if let Err(error) = posted {
             return Some(Err(error));
@@ -229,7 +229,7 @@ impl Hub {
     /// Receives what has arrived, and runs the upcalls that follow from it.
     fn poll_for_upcalls(self: &Arc<Self>) {
         let mut state = self.state.lock();
-        let now = clock::now();
+        let now = state.now();
         state.driver.batch.called(now);
         let mailbox = state.driver.roles.count_poll() && !state.near.is_busy();
         state.receive(now, mailbox);
