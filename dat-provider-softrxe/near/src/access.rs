@@ -75,6 +75,20 @@ impl RingAccess {
         let _ = at;
     }
 
+    /// Lets the processor fetch the second line of the record at `position`, which is about to be read.
+    #[inline]
+    pub(crate) fn fetch_second_line(&self, position: u64) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a whole ring is mapped from there on, and a prefetch has no effect but on caches.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let at = self.record(position).as_ptr().add(ALIGNMENT);
+            _mm_prefetch::<_MM_HINT_T0>(at.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = position;
+    }
+
     /// Returns the word in which the seal of the record at `position` is.
     #[inline]
     fn seal(&self, position: u64) -> &AtomicU64 {

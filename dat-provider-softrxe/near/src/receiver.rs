@@ -91,6 +91,8 @@ impl Receiver {
             return Ok(None);
         }
         let position = self.consumer.position();
+        // The payload of a short record is there. Its line is under way while the headers are handled.
+        self.ring.fetch_second_line(position);
         let words = self.ring.read_fixed(position);
         let fixed = Fixed::parse(words[0], self.consumer.size(), self.mtu)?;
         self.current = u64::from(fixed.length);
