@@ -82,7 +82,7 @@ impl Estimate {
     const fn at(&self, ticks: u64) -> Option<u64> {
         let passed = ticks.wrapping_sub(self.ticks);
         if passed < self.valid {
-            Some(self.nanos + (passed * self.length >> 32))
+            Some(self.nanos + ((passed * self.length) >> 32))
         } else {
             None
         }

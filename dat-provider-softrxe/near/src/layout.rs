@@ -69,7 +69,7 @@ impl Fixed {
     /// Returns the word.
     #[inline]
     pub(crate) const fn encode(self) -> u64 {
-        self.length as u64 / ALIGNMENT as u64
+        (self.length as u64 / ALIGNMENT as u64)
             | (self.header_length as u64) << 16
             | (self.payload_at as u64) << 24
             | (self.payload_length as u64) << 32

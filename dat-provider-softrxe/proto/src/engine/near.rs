@@ -393,6 +393,9 @@ impl<M: Memory> Engine<M> {
             return false;
         };
         self.record_handled(now, id, slot, owes);
+        if let Some(psn) = arrival.acknowledged {
+            self.leave_unsettled(now, slot, psn);
+        }
         true
     }
 

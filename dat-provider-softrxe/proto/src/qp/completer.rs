@@ -44,7 +44,7 @@ impl Qp {
     }
 
     /// Handles a positive acknowledgement of everything up to `psn`.
-    pub(super) fn handle_ack<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn) {
+    pub(crate) fn handle_ack<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn) {
         let r = &self.requester;
         if !self.state.sends() || psn.is_before(r.una) || !psn.is_before(r.high) {
             return;

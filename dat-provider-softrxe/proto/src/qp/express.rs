@@ -9,7 +9,8 @@
 //! its ring as one that was sent, and is not read from there. It leaves to `post_send` whatever that could refuse.
 //!
 //! The receiver's step is for a SEND Only or RDMA WRITE Only with the expected PSN. It does what [`handle`](Qp::handle) does. It places the
-//! payload before anything else: if the memory is not granted, nothing has changed, and the general path finds the same error.
+//! payload before anything else: if the memory is not granted, nothing has changed, and the general path finds the same error. An acknowledgement
+//! that comes with the packet is left to the caller.
 
 #[cfg(test)]
 mod tests;
@@ -274,7 +275,7 @@ pub(crate) struct Arrival {
     /// The target of a WRITE.
     reth: Option<Reth>,
     /// The newest PSN that an acknowledgement at the end covers.
-    acknowledged: Option<Psn>,
+    pub(crate) acknowledged: Option<Psn>,
 }
 
 impl Arrival {
@@ -364,10 +365,6 @@ impl Qp {
                 ..self.completion(receive.wr_id)
             };
             cx.out.complete(self.init.recv_cq, completion);
-        }
-        // The consumer gets the message first: it waits for that rather than for the end of its own request.
-        if let Some(psn) = arrival.acknowledged {
-            self.handle_ack(cx, psn);
         }
         true
     }

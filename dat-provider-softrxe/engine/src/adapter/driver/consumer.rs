@@ -56,7 +56,8 @@ impl Hub {
             state.driver.write_replies.not_replied();
             let mailbox = state.driver.roles.count_poll() && !state.near.is_busy();
             state.receive(now, mailbox);
-            count = state.engine.poll_cq(cq, into);
+            // A message before the end of the requests that are acknowledged with it: the consumer waits for that.
+            count = state.engine.poll_cq_unsettled(cq, into);
             let watched = state.notices.any_watched();
             let roles = &mut state.driver.roles;
             roles.stop_watching_socket(watched, &self.wakers);
@@ -132,6 +133,7 @@ impl Hub {
         } else {
             state.collect_events();
         }
+        state.engine.settle();
         self.wake(&mut state);
         Ok(())
     }

@@ -1,0 +1,70 @@
+//! Acknowledgements that came with a record of a channel and are handled after it.
+//!
+//! A consumer that waits for a message gets it before the engine has ended the requests that are acknowledged with it. An acknowledgement
+//! covers all PSNs before its own, so it may come late: until it is handled, the queue pair is as if it had not arrived. It is handled
+//! before the next record, and before each call that could tell the difference. There is one at most.
+
+use super::Engine;
+use crate::memory::Memory;
+use crate::outputs::Context;
+use crate::psn::Psn;
+use crate::time::Time;
+
+/// An acknowledgement that is not handled yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unsettled {
+    pub(super) slot: u32,
+    /// The newest PSN that it covers.
+    pub(super) psn: Psn,
+    /// When it arrived.
+    at: Time,
+}
+
+impl<M: Memory> Engine<M> {
+    /// Handles what the last record of a channel has left. Calls that could tell the difference do it by themselves; a driver does it when
+    /// its consumer need not wait for it.
+    #[inline]
+    pub fn settle(&mut self) {
+        if let Some(unsettled) = self.unsettled.take() {
+            self.settle_one(unsettled);
+        }
+    }
+
+    fn settle_one(&mut self, unsettled: Unsettled) {
+        let Unsettled { slot, psn, at: now } = unsettled;
+        let Some(Some(qp)) = self.qps.get_mut(slot as usize) else {
+            return;
+        };
+        let mut cx = Context {
+            now,
+            memory: &self.memory,
+            config: &self.config,
+            out: &mut self.out,
+            icrc_cache: &mut self.icrc_cache,
+        };
+        let sends = qp.state().sends();
+        qp.handle_ack(&mut cx, psn);
+        if sends && !qp.state().sends() {
+            self.memory.recall(qp.qpn);
+        }
+        if qp.has_urgent_output(&cx) {
+            self.enqueue(slot);
+        }
+        self.arm(now, slot);
+    }
+
+    /// Leaves an acknowledgement for [`settle`](Self::settle), unless a thread waits for the completions that it brings.
+    #[inline]
+    pub(super) fn leave_unsettled(&mut self, now: Time, slot: u32, psn: Psn) {
+        let unsettled = Unsettled { slot, psn, at: now };
+        let waits = match self.qps.get(slot as usize) {
+            Some(Some(qp)) => self.out.is_armed(qp.init.send_cq),
+            _ => true,
+        };
+        if waits {
+            self.settle_one(unsettled);
+        } else {
+            self.unsettled = Some(unsettled);
+        }
+    }
+}
