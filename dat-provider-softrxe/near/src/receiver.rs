@@ -87,12 +87,12 @@ impl Receiver {
     )]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Record>, Violation> {
+        let position = self.consumer.position();
+        // The payload of a short record is there. If the record has arrived, both lines are under way at the same time.
+        self.ring.fetch_second_line(position);
         if !self.consumer.is_published(&self.ring) {
             return Ok(None);
         }
-        let position = self.consumer.position();
-        // The payload of a short record is there. Its line is under way while the headers are handled.
-        self.ring.fetch_second_line(position);
         let words = self.ring.read_fixed(position);
         let fixed = Fixed::parse(words[0], self.consumer.size(), self.mtu)?;
         self.current = u64::from(fixed.length);
