@@ -1,6 +1,7 @@
 /* Messages, RDMA writes and reads between two processes of one host through the C function table: one figure a run.
  *
- * usage: near send|wait|write|rate|asleep|futex        half round trips in us; million writes of 64 bytes a second; see below
+ * usage: near send|wait|write|asleep|futex              half round trips in us; see below
+ *        near rate|messages                             million RDMA writes, or messages, of 64 bytes a second
  *        near put|get SIZE OUTSTANDING                 GB/s
  * dat.conf has the IAs "near-client" and "near-server".
  *
@@ -30,6 +31,8 @@
 #define WINDOW (1 << 20)
 #define RECEIVES 16
 #define REQUESTS 256
+/* The receives of a stream of messages: those in flight, and those that the receiver has not posted again. */
+#define STREAM_RECEIVES 1024
 /* One of so many small writes completes. */
 #define SILENT 64
 #define WARM 500
@@ -39,8 +42,8 @@
 #define RECEIVE 1
 #define PATIENCE 10000000
 
-enum kind { SEND, WAIT, WRITE, RATE, ASLEEP, FUTEX, PUT, GET };
-static const char *const names[] = {"send", "wait", "write", "rate", "asleep", "futex", "put", "get"};
+enum kind { SEND, WAIT, WRITE, RATE, MESSAGES, ASLEEP, FUTEX, PUT, GET };
+static const char *const names[] = {"send", "wait", "write", "rate", "messages", "asleep", "futex", "put", "get"};
 
 /* What both processes share. */
 struct shared {
@@ -124,11 +127,16 @@ static void expect(void)
     CHECK(dat_ep_post_recv(ep, 1, &s, cookie, DAT_COMPLETION_DEFAULT_FLAG));
 }
 
-static void post(void)
+static void post_with(DAT_COMPLETION_FLAGS flags)
 {
     DAT_LMR_TRIPLET s = segment(messages + MESSAGE, MESSAGE, message_key);
     DAT_DTO_COOKIE cookie = {.as_64 = 2};
-    CHECK(dat_ep_post_send(ep, 1, &s, cookie, DAT_COMPLETION_DEFAULT_FLAG));
+    CHECK(dat_ep_post_send(ep, 1, &s, cookie, flags));
+}
+
+static void post(void)
+{
+    post_with(DAT_COMPLETION_DEFAULT_FLAG);
 }
 
 /* Posts an RDMA write or read between the windows, or a write of the outgoing message to the peer's window. */
@@ -184,8 +192,8 @@ static void connection(DAT_EVENT_NUMBER number, DAT_EVENT *event)
     NEED(event->event_number == number);
 }
 
-/* Connects both processes. */
-static void join(void)
+/* Connects both processes; each has `receives` receives posted. */
+static void join(int receives)
 {
     static const char *const ias[] = {"near-client", "near-server"};
     DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL;
@@ -199,13 +207,13 @@ static void join(void)
 
     CHECK(dat_ia_open((char *)ias[own], 8, &async_evd, &ia));
     CHECK(dat_pz_create(ia, &pz));
-    CHECK(dat_evd_create(ia, 512, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &dto));
+    CHECK(dat_evd_create(ia, REQUESTS + receives, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &dto));
     CHECK(dat_evd_create(ia, 64, DAT_HANDLE_NULL, DAT_EVD_CR_FLAG | DAT_EVD_CONNECTION_FLAG, &conn));
     memset(&attr, 0, sizeof attr);
     attr.service_type = DAT_SERVICE_TYPE_RC;
     attr.max_mtu_size = attr.max_rdma_size = WINDOW;
     attr.qos = DAT_QOS_BEST_EFFORT;
-    attr.max_recv_dtos = RECEIVES;
+    attr.max_recv_dtos = receives;
     attr.max_request_dtos = REQUESTS;
     attr.max_recv_iov = attr.max_request_iov = 1;
     attr.max_rdma_read_in = attr.max_rdma_read_out = 8;
@@ -217,7 +225,7 @@ static void join(void)
     expose(ia, pz, window, WINDOW, &window_key);
     shared->window[own] = (DAT_VADDR)(uintptr_t)window;
     /* One less: a receive is posted before the next message is awaited. */
-    for (i = 0; i < RECEIVES - 1; i++)
+    for (i = 0; i < receives - 1; i++)
         expect();
     if (own) {
         CHECK(dat_psp_create_any(ia, &shared->qual, conn, DAT_PSP_CONSUMER_FLAG, &psp));
@@ -298,7 +306,8 @@ static void serve(enum kind kind)
         notify(kind, round + 1);
     }
     for (;;)
-        poll();
+        if (poll() == RECEIVE)
+            expect();
 }
 
 static double latency(enum kind kind)
@@ -334,14 +343,17 @@ static double naps(enum kind kind)
 }
 
 /* Returns the operations a second, after a warm-up of the same length. */
-static double rate(int read, void *at, size_t size, DAT_LMR_CONTEXT key, uint64_t outstanding)
+static double rate(enum kind kind, void *at, size_t size, DAT_LMR_CONTEXT key, uint64_t outstanding)
 {
     uint64_t begin = now(), posted = 0, done = 0, base = 0, step = outstanding > SILENT ? SILENT : 1;
     int warm = 0;
 
     for (;;) {
-        while (posted - done < outstanding)
-            transfer(read, at, size, key, posted++, step > 1);
+        for (; posted - done < outstanding; posted++)
+            if (kind == MESSAGES)
+                post_with(posted % SILENT == SILENT - 1 ? DAT_COMPLETION_DEFAULT_FLAG : DAT_COMPLETION_SUPPRESS_FLAG);
+            else
+                transfer(kind == GET, at, size, key, posted, step > 1);
         while (poll())
             done += step;
         if (now() - begin < 300000000 || done == base)
@@ -358,10 +370,10 @@ static double measure(enum kind kind, size_t size, int outstanding)
 {
     if (kind == ASLEEP || kind == FUTEX)
         return naps(kind);
-    if (kind == RATE)
-        return rate(0, messages + MESSAGE, MESSAGE, message_key, REQUESTS) / 1e6;
+    if (kind == RATE || kind == MESSAGES)
+        return rate(kind, messages + MESSAGE, MESSAGE, message_key, REQUESTS) / 1e6;
     if (kind == PUT || kind == GET)
-        return rate(kind == GET, window, size, window_key, outstanding) * size / 1e9;
+        return rate(kind, window, size, window_key, outstanding) * size / 1e9;
     return latency(kind);
 }
 
@@ -387,7 +399,7 @@ int main(int argc, char **argv)
     if (own)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (kind != FUTEX)
-        join();
+        join(kind == MESSAGES ? STREAM_RECEIVES : RECEIVES);
     if (own)
         serve(kind);
     printf("%.4f\n", measure(kind, size, outstanding));

@@ -185,6 +185,12 @@ unsafe extern "C-unwind" fn wait_queued<T: Transport, V: Layout>(
     }
 }
 
+/// Polls of a wait before it becomes the waiter of the EVD, which costs as much as several polls: what a peer sends back at once is found
+/// meanwhile. They take some microseconds.
+const QUICK_POLLS: u32 = 32;
+/// Time limit, in microseconds, up to which a wait polls once.
+const SHORT: DatTimeout = 10;
+
 /// Polls the transport, because no completion is left of the poll before.
 ///
 /// # Safety
@@ -197,8 +203,18 @@ unsafe extern "C-unwind" fn wait_polled<T: Transport, V: Layout>(
     event: *mut V::Event,
     nmore: *mut DatCount,
 ) -> u32 {
-    // SAFETY: as in `dequeue_batched`.
-    let polled = caught(|| evd.wait_polled(&mut unsafe { V::sink::<T>(event, raw(evd)) }));
+    let polled = caught(|| {
+        // SAFETY: as in `dequeue_batched`.
+        let mut sink = unsafe { V::sink::<T>(event, raw(evd)) };
+        let mut polls = if timeout > SHORT { QUICK_POLLS } else { 1 };
+        loop {
+            let polled = evd.wait_polled(&mut sink);
+            polls -= 1;
+            if polled != Polled::Empty || polls == 0 {
+                return polled;
+            }
+        }
+    });
     match polled {
         Ok(Polled::Taken) => {
             // SAFETY: the caller's promise.
