@@ -1,7 +1,7 @@
 //! Memory of a channel: a sealed memfd, and its mapping.
 //!
 //! The file has a part for each ring: a page of indices, then the data. The mapping has the data of each part twice in a
-//! row, so a record that begins near the end goes on in the second copy. Who creates the memory chooses each ring's secret.
+//! row, so a record that begins near the end goes on in the second copy. The creator of the memory chooses each ring's secret.
 
 use std::ffi::CStr;
 use std::io;

@@ -198,6 +198,7 @@ fn same_host() -> Vec<(Figure, Contestant, Take)> {
         ),
         (F::Messages, W::NearC, c("rate")),
         (F::Messages, W::Near, take(move || ours::messages(near))),
+        (F::Stream, W::NearC, c("messages")),
         (
             F::SendPolled,
             W::Ring,
@@ -224,7 +225,7 @@ fn same_host() -> Vec<(Figure, Contestant, Take)> {
             take(move || others::ucx(transports, "tag_lat", 64, 50_000, others::LATENCY)),
         ));
         plan.push((
-            F::Messages,
+            F::Stream,
             who,
             take(move || others::ucx(transports, "tag_bw", 64, 2_000_000, others::RATE)),
         ));

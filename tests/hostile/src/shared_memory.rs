@@ -85,6 +85,13 @@ impl SharedMemory {
         ring * (CONTROL + self.ring) + CONTROL + slot % slots * 64
     }
 
+    /// Returns the position of the record of ring `ring` that begins when so many bytes have passed through it.
+    #[must_use]
+    pub const fn record_after(&self, ring: usize, bytes: u64) -> usize {
+        let slot = bytes as usize % self.ring / 64;
+        self.record(ring * (self.ring / 64) + slot)
+    }
+
     /// Returns the address of the `count` bytes at `position`.
     fn at(&self, position: usize, count: usize) -> *mut u8 {
         let inside =

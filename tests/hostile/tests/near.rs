@@ -21,8 +21,8 @@ const BYTES: usize = 64 << 10;
 /// Contents of memory that no peer was granted.
 const UNTOUCHED: u8 = 0x5a;
 /// What an attacker writes.
-const KINDS: [&str; 6] = [
-    "anything", "indices", "flags", "records", "headers", "wakes",
+const KINDS: [&str; 7] = [
+    "anything", "indices", "flags", "records", "seals", "headers", "wakes",
 ];
 const ATTACK: Duration = Duration::from_secs(1);
 /// Longest life of a connection of an attacker.
@@ -245,12 +245,33 @@ fn scribble(memory: &SharedMemory, kind: &str, random: &mut fastrand::Rng, keys:
         }
         "records" => {
             let (at, bytes) = match random.u8(0..4) {
+                // The seal; the lengths of record and headers; the length of the payload; the flag of a lent one with it.
                 0 => (0, random.u32(..).to_ne_bytes()),
-                1 => (0, (64 * random.u32(0..1024)).to_ne_bytes()),
-                2 => (4, random.u32(0..1 << 17).to_ne_bytes()),
-                _ => (8, random.u32(..).to_ne_bytes()),
+                1 => (8, random.u32(..).to_ne_bytes()),
+                2 => (12, random.u32(0..1 << 18).to_ne_bytes()),
+                _ => (12, random.u32(..).to_ne_bytes()),
             };
             memory.write(slot + at, &bytes);
+        }
+        // Records with right seals and any content, from about where the victim reads next.
+        "seals" => {
+            for ring in 0..2 {
+                let secret = memory.word(memory.line(ring, 0)) | 1;
+                let mut position = memory.word(memory.line(ring, 1)) / 64 * 64;
+                for _ in 0..64 {
+                    let record = memory.record_after(ring, position);
+                    let lines = random.u8(0..4);
+                    let (header, payload) = (random.u8(0..48), random.u8(0..80));
+                    memory.write(record + 8, &[lines, 0, header, 16 + header]);
+                    memory.write(record + 12, &[payload, 0, 0, random.u8(0..8) / 7]);
+                    if random.bool() {
+                        let opcode = [0x04, 0x0a, 0x0c, 0x10, 0x11, random.u8(..)];
+                        memory.write(record + 16, &[opcode[random.usize(0..6)]]);
+                    }
+                    memory.write(record, &(secret ^ position).to_ne_bytes());
+                    position += 64 * u64::from(lines.max(1));
+                }
+            }
         }
         // Numbers of headers are big endian: BTH at 16, RETH at 28.
         "headers" => {
