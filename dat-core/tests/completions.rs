@@ -203,7 +203,7 @@ fn count_what_is_left(bursts: bool) {
                 continue;
             }
             1..=4 => {
-                let left = match side.evd.wait_polled(&mut sink) {
+                let left = match side.evd.wait_polled(&mut sink, None) {
                     Polled::Taken => Some(0),
                     _ if next(16) == 0 => side.evd.wait_queued(&mut sink),
                     _ => side.evd.wait_batched(&mut sink),
@@ -241,10 +241,10 @@ fn count_what_is_left(bursts: bool) {
 
 /// Waits like dat_evd_wait with a timeout of zero, and records whether it took the fast path.
 fn wait_now(side: &Side, sink: &mut Events) -> (Option<u32>, bool) {
-    let fast = match side.evd.wait_polled(sink) {
+    let fast = match side.evd.wait_polled(sink, None) {
         Polled::Taken => Some(0),
         Polled::Batched => side.evd.wait_batched(sink),
-        Polled::Empty | Polled::SlowPath => None,
+        Polled::Empty | Polled::Again | Polled::SlowPath => None,
     };
     (fast.or_else(|| side.evd.wait_queued(sink)), fast.is_some())
 }

@@ -228,7 +228,7 @@ fn other_endpoints_on_the_evd_are_not_held_up_and_the_count_of_events_is_exact()
     // Nothing is left of the attempt: the completions are found without the event queue again.
     qp.receive(false);
     assert!(matches!(
-        side.received.wait_polled(&mut sink),
+        side.received.wait_polled(&mut sink, None),
         dat_core::evd::Polled::Batched | dat_core::evd::Polled::Taken
     ));
     assert_eq!(ep.status().0, EpState::Connected);

@@ -53,7 +53,7 @@ impl QuickClock {
         if self.is_even && taken <= SAME_TIME {
             self.estimate.correct(before, nanos)
         } else {
-            self.estimate.jump(nanos)
+            self.estimate.jump(before, nanos)
         }
     }
 }
@@ -95,26 +95,23 @@ impl Estimate {
             nanos - self.nanos.min(nanos),
         );
         let is_first = self.ticks == 0;
+        let now = self.jump(ticks, nanos);
         if !is_first && time < LEARNT_FROM {
-            return self.jump(nanos);
+            return now;
         }
         let length = (u128::from(time) << 32) / u128::from(passed.max(1));
         let length = u64::try_from(length).ok().filter(|l| LENGTHS.contains(l));
         self.length = length.filter(|_| !is_first).unwrap_or(0);
         self.valid = (VALIDITY << 32).checked_div(self.length).unwrap_or(0);
-        // The estimate may have been ahead.
-        self.nanos = nanos.max(self.nanos);
+        self.nanos = now;
         self.ticks = ticks;
-        self.nanos
+        now
     }
 
-    /// Returns `nanos`, which is not before any time that was returned.
-    const fn jump(&mut self, nanos: u64) -> u64 {
-        if nanos > self.nanos {
-            nanos
-        } else {
-            self.nanos
-        }
+    /// Returns `nanos`, or the latest time that was returned before the counter had `ticks`, if that is later: estimates may be ahead.
+    fn jump(&self, ticks: u64, nanos: u64) -> u64 {
+        let passed = ticks.wrapping_sub(self.ticks).min(self.valid);
+        nanos.max(self.nanos + ((passed * self.length) >> 32))
     }
 }
 
@@ -174,8 +171,28 @@ mod tests {
         assert_eq!(estimate.at(61_000 + 2 * VALIDITY), None);
         assert_eq!(estimate.at(60_000), None, "a counter that runs back");
         // The clock is behind the estimate.
-        assert_eq!(estimate.correct(1_061_000, 530_400), 530_400);
-        assert_eq!(estimate.jump(100), 530_400);
+        assert_eq!(estimate.at(81_000), Some(40_500));
+        assert_eq!(estimate.jump(81_000, 40_400), 40_500);
+        assert_eq!(estimate.correct(1_061_000, 80_400), 80_500);
+        assert_eq!(estimate.jump(1_061_000, 100), 80_500);
+    }
+
+    #[test]
+    fn time_does_not_run_back_where_clock_and_counter_disagree() {
+        let mut estimate = Estimate::default();
+        let (mut last, mut ticks, mut nanos) = (0, 1_000, 0);
+        for step in 0..100_000_u64 {
+            ticks += 37 + step % 1000;
+            // The clock runs at half the counter's speed, now a little slower and now a little quicker.
+            nanos = nanos.max(ticks / 2 + step * step % 300);
+            let now = match estimate.at(ticks) {
+                Some(now) => now,
+                None if step % 7 == 0 => estimate.jump(ticks, nanos),
+                None => estimate.correct(ticks, nanos),
+            };
+            assert!(now >= last, "{now} after {last} in step {step}");
+            last = now;
+        }
     }
 
     #[test]

@@ -75,7 +75,7 @@ unsafe extern "C" fn dequeue_polled<T: Transport, V: Layout>(
         evd.dequeue_polled(&mut unsafe { V::sink::<T>(event, raw(evd)) })
     });
     match polled {
-        Ok(Polled::Empty) => V::pack(evd::EMPTY_CQ),
+        Ok(Polled::Empty | Polled::Again) => V::pack(evd::EMPTY_CQ),
         Ok(Polled::Taken) => DAT_SUCCESS,
         // SAFETY: the same promise.
         Ok(Polled::Batched) => unsafe { dequeue_batched::<T, V>(evd, event) },
@@ -185,9 +185,6 @@ unsafe extern "C-unwind" fn wait_queued<T: Transport, V: Layout>(
     }
 }
 
-/// Polls of a wait before it becomes the waiter of the EVD, which costs as much as several polls: what a peer sends back at once is found
-/// meanwhile. They take some microseconds.
-const QUICK_POLLS: u32 = 32;
 /// Time limit, in microseconds, up to which a wait polls once.
 const SHORT: DatTimeout = 10;
 
@@ -206,13 +203,13 @@ unsafe extern "C-unwind" fn wait_polled<T: Transport, V: Layout>(
     let polled = caught(|| {
         // SAFETY: as in `dequeue_batched`.
         let mut sink = unsafe { V::sink::<T>(event, raw(evd)) };
-        let mut polls = if timeout > SHORT { QUICK_POLLS } else { 1 };
+        let mut attempt = (timeout > SHORT).then_some(0);
         loop {
-            let polled = evd.wait_polled(&mut sink);
-            polls -= 1;
-            if polled != Polled::Empty || polls == 0 {
+            let polled = evd.wait_polled(&mut sink, attempt);
+            if polled != Polled::Again {
                 return polled;
             }
+            attempt = attempt.map(|attempt| attempt + 1);
         }
     });
     match polled {
@@ -225,7 +222,9 @@ unsafe extern "C-unwind" fn wait_polled<T: Transport, V: Layout>(
         Ok(Polled::Batched) => unsafe {
             wait_batched::<T, V>(evd, timeout, threshold, event, nmore)
         },
-        Ok(Polled::Empty) => guarded_wait_slow::<T, V>(raw(evd), timeout, threshold, event, nmore),
+        Ok(Polled::Empty | Polled::Again) => {
+            guarded_wait_slow::<T, V>(raw(evd), timeout, threshold, event, nmore)
+        }
         // SAFETY: the same promise.
         Ok(Polled::SlowPath) => unsafe {
             wait_queued::<T, V>(evd, timeout, threshold, event, nmore)

@@ -33,6 +33,8 @@ pub enum Polled {
     Empty,
     /// The batch has completions now: continue with [`Evd::dequeue_batched`] or [`Evd::wait_batched`].
     Batched,
+    /// The completion queue is empty, and one more poll costs less than to block: continue with [`Evd::wait_polled`].
+    Again,
     /// Nothing was done: continue with [`Evd::dequeue`] or [`Evd::wait`].
     SlowPath,
 }

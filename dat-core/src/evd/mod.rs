@@ -12,6 +12,7 @@ mod feed;
 mod poll_yield;
 mod post;
 mod queue;
+mod quick_polls;
 mod request_watch;
 pub mod state;
 mod wait;
@@ -25,6 +26,7 @@ use dat_arena::BriefMutex;
 use self::poll_yield::PollYield;
 use self::post::Wakeup;
 use self::queue::Queue;
+use self::quick_polls::QuickPolls;
 use self::state::{Effect, Input, StateCell};
 use self::wait::Waiting;
 use self::word::{IDLE, POLL_CQ};
@@ -102,6 +104,7 @@ struct Inner<T: Transport> {
     queue: Queue<T>,
     waiting: Option<Waiting>,
     poll_yield: PollYield,
+    quick_polls: QuickPolls,
     /// Parker of the waiter, made for the first wait.
     parker: Option<Arc<T::Parker>>,
     cno: Option<(&'static Cno<T>, Claim)>,
@@ -137,6 +140,7 @@ impl<T: Transport> Default for Evd<T> {
                 queue: Queue::default(),
                 waiting: None,
                 poll_yield: PollYield::default(),
+                quick_polls: QuickPolls::default(),
                 parker: None,
                 cno: None,
                 watched: false,

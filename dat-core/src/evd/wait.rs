@@ -46,6 +46,21 @@ impl Waiting {
     }
 }
 
+impl<T: Transport> Inner<T> {
+    /// Returns what a wait does after a poll that found nothing.
+    #[inline(never)]
+    fn missed(&mut self, attempt: Option<u32>) -> Polled {
+        match attempt {
+            Some(attempt) if self.quick_polls.again(attempt) => Polled::Again,
+            Some(_) => {
+                self.quick_polls.missed();
+                Polled::Empty
+            }
+            None => Polled::Empty,
+        }
+    }
+}
+
 impl<T: Transport> Evd<T> {
     /// Waits on the fast path, with a threshold of 1, if the word [says that completions are
     /// batched](super::word::is_batched): hands one out and returns how many are left of those that were in the
@@ -66,9 +81,9 @@ impl<T: Transport> Evd<T> {
     }
 
     /// Waits on the fast path if the word [asks for a poll](super::word::needs_cq_poll): polls the transport. With
-    /// [`Polled::Taken`] none is left.
+    /// [`Polled::Taken`] none is left. `attempt` is the number of the poll in this wait, from 0; `None` if there is only one.
     #[inline(always)]
-    pub fn wait_polled(&'static self, sink: &mut impl EventSink) -> Polled {
+    pub fn wait_polled(&'static self, sink: &mut impl EventSink, attempt: Option<u32>) -> Polled {
         let Some(mut inner) = self.inner.try_lock() else {
             return Polled::SlowPath;
         };
@@ -76,7 +91,10 @@ impl<T: Transport> Evd<T> {
             return Polled::SlowPath;
         }
         if !inner.queue.poll() {
-            return Polled::Empty;
+            return inner.missed(attempt);
+        }
+        if attempt.is_some_and(|attempt| attempt > 0) {
+            inner.quick_polls.hit();
         }
         // A poll that did not fill the batch has emptied the completion queue.
         if inner.queue.batched() == 1 && inner.queue.take_fast(sink) {

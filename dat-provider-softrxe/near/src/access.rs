@@ -129,13 +129,16 @@ impl RingAccess {
     ) {
         debug_assert!(position.is_multiple_of(8) && length <= MAX_HEADER);
         let start = self.record(position).cast::<u64>().as_ptr();
-        let whole: &[[u8; 8]; HEADER_WORDS] = header.as_chunks().0.try_into().expect("whole words");
+        let whole = header.as_chunks::<8>().0;
         // SAFETY: a page or more is mapped at any position; a multiple of 8 is aligned.
         unsafe {
             start.add(1).write_volatile(word);
-            for (index, word) in whole.iter().take(length.div_ceil(8)).enumerate() {
-                let word = u64::from_ne_bytes(*word);
-                start.add(HEADER_AT / 8 + index).write_volatile(word);
+            // A constant number of turns, which need no loop.
+            for (index, word) in whole.iter().enumerate().take(HEADER_WORDS) {
+                if index * 8 < length {
+                    let word = u64::from_ne_bytes(*word);
+                    start.add(HEADER_AT / 8 + index).write_volatile(word);
+                }
             }
         }
     }

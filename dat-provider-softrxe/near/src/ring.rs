@@ -179,13 +179,19 @@ impl Producer {
         Ok(freed)
     }
 
-    /// Adds a record of `length` bytes, which is in the data but for its seal.
+    /// Checks that the known room is enough for a record of `length` bytes.
     ///
     /// # Panics
-    /// If the record is longer than the known room.
+    /// If not.
+    #[inline]
+    pub(crate) fn check_room(&self, length: u64) {
+        assert!(length <= self.known_room(), "a record needs room");
+    }
+
+    /// Adds a record of `length` bytes, for which there [is room](Self::check_room). It is in the data but for its seal.
     #[inline]
     pub(crate) fn add(&mut self, seals: &impl Seals, length: u64) {
-        assert!(length <= self.known_room(), "a record needs room");
+        debug_assert!(length <= self.known_room());
         let begin = self.tail;
         self.tail += length;
         if begin != self.published {

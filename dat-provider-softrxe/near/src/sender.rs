@@ -146,19 +146,18 @@ impl Sender {
         payload_length: usize,
         lent: bool,
     ) {
-        assert!(header_length <= MAX_HEADER);
         let header_end = HEADER_AT + header_length.next_multiple_of(8);
+        let apart = payload_length == 0 || payload_at >= header_end;
+        // One test for all, as none of them fails.
         assert!(
-            payload_length == 0 || payload_at >= header_end,
-            "the header is over the payload"
+            header_length <= MAX_HEADER && apart && payload_at <= u8::MAX.into(),
+            "a header of {header_length} bytes, a payload at {payload_at}"
         );
-        let at = u8::try_from(payload_at).expect("a payload begins within 255 bytes");
+        let at = payload_at as u8;
         let in_record = if lent { LENT_LEN } else { payload_length };
         let length = record_length(payload_at, in_record).max(ALIGNMENT);
-        assert!(
-            length as u64 <= self.producer.known_room(),
-            "a record needs room"
-        );
+        // Before anything is written.
+        self.producer.check_room(length as u64);
         let fixed = Fixed {
             length: length as u32,
             payload_length: payload_length as u32,

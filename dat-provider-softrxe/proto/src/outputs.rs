@@ -161,6 +161,7 @@ impl Outputs {
     }
 
     /// Appends a completion with a [reservation](Self::reserve_completion). Allocates nothing.
+    #[inline]
     pub(crate) fn complete(&mut self, id: CqId, completion: Completion) {
         let Some(cq) = self.cq(id) else { return };
         debug_assert!(cq.reserved > 0, "{completion:?} was not expected");

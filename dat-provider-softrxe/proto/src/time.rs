@@ -23,6 +23,15 @@ impl Time {
         self.0
     }
 
+    /// Returns true if less than `span` has passed since `earlier`. It takes a subtraction and a comparison if `span` is a constant.
+    #[inline]
+    #[must_use]
+    pub const fn is_within(self, span: Duration, earlier: Self) -> bool {
+        let nanos = span.as_secs().saturating_mul(1_000_000_000);
+        let nanos = nanos.saturating_add(span.subsec_nanos() as u64);
+        self.0.saturating_sub(earlier.0) < nanos
+    }
+
     /// Returns the time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
@@ -33,6 +42,7 @@ impl Time {
 impl Add<Duration> for Time {
     type Output = Self;
 
+    #[inline]
     fn add(self, span: Duration) -> Self {
         let nanos = span.as_secs().saturating_mul(1_000_000_000);
         let nanos = nanos.saturating_add(span.subsec_nanos().into());

@@ -234,8 +234,7 @@ impl Near {
         let Some(record) = self.last_record else {
             return true;
         };
-        let passed = |time: Time, span| now.since(time) >= span;
-        if passed(record, QUIET) {
+        if !now.is_within(QUIET, record) {
             self.last_record = None;
             return true;
         }
@@ -244,7 +243,9 @@ impl Near {
         } else {
             RARE_SOCKET_INTERVAL
         };
-        let due = self.last_read.is_none_or(|read| passed(read, interval));
+        let due = self
+            .last_read
+            .is_none_or(|read| !now.is_within(interval, read));
         self.rare = !wired;
         if due {
             self.last_read = Some(now);

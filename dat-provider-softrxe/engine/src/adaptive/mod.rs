@@ -35,7 +35,7 @@ impl ReplyPredictor {
     /// Records that the consumer posted a request.
     pub(crate) fn posted(&mut self, now: Time) {
         if let Some(at) = self.delivered.take() {
-            if now.since(at) <= REPLY_TIME {
+            if now.is_within(REPLY_TIME, at) {
                 self.score = (self.score + 1).min(MAX_SCORE);
             } else {
                 self.score = 0;
@@ -48,11 +48,11 @@ impl ReplyPredictor {
         let Some(at) = self.delivered else {
             return false;
         };
-        if std::mem::take(&mut self.fresh) && now.since(at) <= REPLY_TIME {
+        if std::mem::take(&mut self.fresh) && now.is_within(REPLY_TIME, at) {
             self.delivered = Some(now);
             return true;
         }
-        now.since(at) < NEXT_POLL
+        now.is_within(NEXT_POLL, at)
     }
 
     /// Returns whether data was written just now to which the consumer is expected to reply. It may not poll that memory at
@@ -106,7 +106,7 @@ impl Batch {
     /// Records a posted request of `bytes`; `busy` says whether its queue pair has others in flight. Returns whether to
     /// transmit now; if not, the next post, poll or wait transmits.
     pub(crate) fn posted(&mut self, now: Time, bytes: u64, busy: bool) -> bool {
-        let quick = self.returned.is_some_and(|at| now.since(at) < FOLLOWS);
+        let quick = self.returned.is_some_and(|at| now.is_within(FOLLOWS, at));
         self.called(now);
         self.returned = Some(now);
         self.posts += 1;
@@ -118,7 +118,7 @@ impl Batch {
     /// Records a call of the consumer.
     pub(crate) fn called(&mut self, now: Time) {
         if let Some(at) = self.returned.take() {
-            if now.since(at) < FOLLOWS {
+            if now.is_within(FOLLOWS, at) {
                 self.followed = (self.followed + 1).min(EXPECTED);
             } else {
                 self.followed = 0;

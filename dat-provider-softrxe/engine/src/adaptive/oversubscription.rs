@@ -91,8 +91,8 @@ impl EmptyPolls {
         now: Time,
         crowded: impl FnOnce() -> bool,
     ) -> bool {
-        let gap = self.last.replace(now).map(|last| now.since(last));
-        if gap.is_some_and(|gap| gap >= PREEMPTED) {
+        let last = self.last.replace(now);
+        if last.is_some_and(|last| !now.is_within(PREEMPTED, last)) {
             if self.row >= POLLS_OF_A_LOOP && crowded() {
                 oversubscription.preempted(now);
             }

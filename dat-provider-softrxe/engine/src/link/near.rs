@@ -125,7 +125,8 @@ impl NearLink {
                 let place = unsafe { RecordBytes::new(record.at, length) };
                 engine.memory().set_record(place);
             }
-            engine.handle_near(now, self.id, record.header(), payload);
+            let length = record.header_length;
+            engine.handle_record(now, self.id, &record.header, length, payload);
             if lent.is_some() {
                 borrow(engine, self.id, None);
             }

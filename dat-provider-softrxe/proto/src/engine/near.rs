@@ -9,7 +9,7 @@ use super::{Engine, QpError};
 use crate::cm::state::Input;
 use crate::event::CmId;
 use crate::memory::Memory;
-use crate::near::{Link, MTU_RANGE, NearId, NearOut, RecordPart};
+use crate::near::{Link, MAX_HEADER, MTU_RANGE, NearId, NearOut, RecordPart};
 use crate::outputs::Context;
 use crate::psn::Qpn;
 use crate::qp::express::Arrival;
@@ -361,12 +361,34 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Handles a packet that arrived over channel `id`. Its payload is placed by [`Memory::place`]. The driver has checked that
-    /// `header` and `payload` lie in the record. Call [`poll_near`](Self::poll_near) for the answers.
-    #[inline]
+    /// `header` and `payload` lie in the record. Call [`poll_near`](Self::poll_near) for the answers. Headers longer than [`MAX_HEADER`] are
+    /// malformed.
     pub fn handle_near(&mut self, now: Time, id: NearId, header: &[u8], payload: RecordPart) {
+        let mut whole = [0; MAX_HEADER];
+        let Some(part) = whole.get_mut(..header.len()) else {
+            self.out.counters.malformed += 1;
+            return;
+        };
+        part.copy_from_slice(header);
+        self.handle_record(now, id, &whole, header.len(), payload);
+    }
+
+    /// Does what [`handle_near`](Self::handle_near) does, with headers in the first `length` bytes of `header`.
+    ///
+    /// # Panics
+    /// If `length` is more than there are.
+    #[inline]
+    pub fn handle_record(
+        &mut self,
+        now: Time,
+        id: NearId,
+        header: &[u8; MAX_HEADER],
+        length: usize,
+        payload: RecordPart,
+    ) {
         self.out.counters.received += 1;
-        if !self.handle_express(now, id, header, payload) {
-            self.handle_general(now, id, header, payload);
+        if !self.handle_express(now, id, header, length, payload) {
+            self.handle_general(now, id, &header[..length], payload);
         }
     }
 
@@ -376,10 +398,11 @@ impl<M: Memory> Engine<M> {
         &mut self,
         now: Time,
         id: NearId,
-        header: &[u8],
+        header: &[u8; MAX_HEADER],
+        length: usize,
         payload: RecordPart,
     ) -> bool {
-        let Some(arrival) = Arrival::parse(header) else {
+        let Some(arrival) = Arrival::parse(header, length) else {
             return false;
         };
         let Some(slot) = self.slot(arrival.destination) else {
@@ -392,13 +415,18 @@ impl<M: Memory> Engine<M> {
         let Some(Some(owes)) = after else {
             return false;
         };
-        self.record_handled(now, id, slot, owes);
+        self.record_handled(id, slot, owes);
+        // The express path begins no deadline but that of an acknowledgement.
+        if !self.config.ack_delay.is_zero() {
+            self.arm(now, slot);
+        }
         if let Some(psn) = arrival.acknowledged {
             self.leave_unsettled(now, slot, psn);
         }
         true
     }
 
+    #[inline(never)]
     fn handle_general(&mut self, now: Time, id: NearId, header: &[u8], payload: RecordPart) {
         let Some(parsed) = RecordHeaders::parse(header) else {
             self.out.counters.malformed += 1;
@@ -437,19 +465,19 @@ impl<M: Memory> Engine<M> {
             Owes::of(qp, cx)
         });
         if let Some(owes) = after {
-            self.record_handled(now, id, slot, owes);
+            self.record_handled(id, slot, owes);
+            self.arm(now, slot);
         }
     }
 
     /// Puts a queue pair that has handled a record on the list where its answer belongs.
     #[inline]
-    fn record_handled(&mut self, now: Time, id: NearId, slot: u32, owes: Owes) {
+    fn record_handled(&mut self, id: NearId, slot: u32, owes: Owes) {
         match owes {
             Owes::Urgent => self.enqueue(slot),
             Owes::Acknowledgement => self.hold(id, slot),
             Owes::Nothing => {}
         }
-        self.arm(now, slot);
     }
 
     pub(super) fn channel(&self, id: NearId) -> Option<&Channel> {

@@ -279,48 +279,41 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// Reads the headers, which fill `header`. `None` for other packets, and for headers that are invalid.
+    /// Reads the headers, which are the first `length` bytes of `header`. `None` for other packets, and for headers that are invalid.
     #[inline]
-    pub(crate) fn parse(header: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(header: &[u8; MAX_HEADER], length: usize) -> Option<Self> {
         // Words of 8 bytes, as the driver wrote them.
-        let first = u64::from_be_bytes(*header.first_chunk()?);
+        let words = header.as_chunks::<8>().0;
+        let word = |index: usize| u64::from_be_bytes(words[index]);
+        let (first, second) = (word(0), word(1));
         // Version and padding are 0.
         if first >> 48 & 0x3f != 0 {
             return None;
         }
-        let (last, reth, rest) = match Opcode::from_wire((first >> 56) as u8)? {
-            Opcode::SendOnly => {
-                let (last, rest) = header[8..].split_first_chunk()?;
-                (u32::from_be_bytes(*last), None, rest)
-            }
+        let last = (second >> 32) as u32;
+        // What follows the headers is the acknowledgement.
+        let (reth, end, ack) = match Opcode::from_wire((first >> 56) as u8)? {
+            Opcode::SendOnly => (None, Bth::LEN, second as u32),
             Opcode::WriteOnly => {
-                let (begin, rest) = header[8..].split_first_chunk()?;
-                let (end, rest) = rest.split_first_chunk()?;
-                let (length, rest) = rest.split_first_chunk()?;
-                let [begin, end] = [*begin, *end].map(u64::from_be_bytes);
+                let (third, fourth) = (word(2), word(3));
                 let reth = Reth {
-                    va: begin << 32 | end >> 32,
-                    rkey: end as u32,
-                    length: u32::from_be_bytes(*length),
+                    va: second << 32 | third >> 32,
+                    rkey: third as u32,
+                    length: (fourth >> 32) as u32,
                 };
-                ((begin >> 32) as u32, Some(reth), rest)
+                (Some(reth), Bth::LEN + Reth::LEN, fourth as u32)
             }
             _ => return None,
         };
-        let mut rest = rest;
-        let mut acknowledged = None;
-        if last & ACK_BIT != 0 {
-            let (psn, end) = rest.split_first_chunk::<ACK_LEN>()?;
-            acknowledged = Some(Psn::new(u32::from_be_bytes(*psn)));
-            rest = end;
-        }
-        rest.is_empty().then_some(Self {
+        let acknowledges = last & ACK_BIT != 0;
+        let whole = length == if acknowledges { end + ACK_LEN } else { end };
+        whole.then_some(Self {
             destination: Qpn::new(first as u32 & 0xff_ffff),
             psn: Psn::new(last & 0xff_ffff),
             solicited: first >> 55 & 1 != 0,
             ack_request: last >> 31 != 0,
             reth,
-            acknowledged,
+            acknowledged: acknowledges.then(|| Psn::new(ack)),
         })
     }
 }
