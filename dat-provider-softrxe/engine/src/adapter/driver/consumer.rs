@@ -43,6 +43,7 @@ impl Hub {
     pub(crate) fn poll(&self, cq: CqId, into: &mut [Completion]) -> (usize, bool) {
         let mut state = self.state.lock();
         let mut count = state.engine.poll_cq(cq, into);
+        let mut arrived = false;
         let now = state.now();
         state.driver.batch.called(now);
         if count == 0
@@ -55,7 +56,7 @@ impl Hub {
             state.driver.replies.not_replied();
             state.driver.write_replies.not_replied();
             let mailbox = state.driver.roles.count_poll() && !state.near.is_busy();
-            state.receive(now, mailbox);
+            arrived = state.receive(now, mailbox);
             // A message before the end of the requests that are acknowledged with it: the consumer waits for that.
             count = state.engine.poll_cq_unsettled(cq, into);
             let watched = state.notices.any_watched();
@@ -76,7 +77,11 @@ impl Hub {
             }
         }
         state.driver.taken(now, &into[..count]);
-        let pause = if count == 0 {
+        let pause = if arrived {
+            // Writes of the peer end in no completion here.
+            state.driver.empty_polls.found();
+            false
+        } else if count == 0 {
             let Driver {
                 empty_polls,
                 oversubscription,
@@ -92,7 +97,33 @@ impl Hub {
     /// Sleeps until something arrives, for [`PAUSE`] at most. Where processors are few, a consumer that polls in a loop keeps its peers
     /// on this host from sending what it polls for.
     pub(crate) fn pause(&self) {
+        if !self.arm_for_pause() {
+            return;
+        }
         self.descriptors.sleep(PAUSE);
+        let mut state = self.state.lock();
+        // A thread that has become the watcher meanwhile has prepared the rings for its own sleep.
+        if state.driver.roles.watcher == Watcher::None {
+            state.near.disarm();
+            if state.near.hear() {
+                state.driver.roles.wake_helper(&self.wakers);
+            }
+        }
+    }
+
+    /// Lets peers wake this thread by records, unless they wake a watcher. Returns false if a record is there.
+    fn arm_for_pause(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.driver.roles.watcher != Watcher::None {
+            return true;
+        }
+        let now = state.now();
+        let State { engine, near, .. } = &mut *state;
+        let sleeps = near.arm(engine, now);
+        if !sleeps {
+            near.disarm();
+        }
+        sleeps
     }
 
     /// Posts a request and transmits it, or leaves it to the next call if more are likely to follow.
