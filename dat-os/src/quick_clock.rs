@@ -1,7 +1,7 @@
 //! A clock for calls that cannot afford clock_gettime(2): the processor's counter of ticks, corrected by the monotonic clock.
 //!
 //! clock_gettime(2) waits until all earlier instructions have ended before it reads the counter, and so costs a call that takes 100 ns a
-//! fifth of its time. Here the counter alone is read, without an order. The monotonic clock is read every [`VALIDITY`] nanoseconds. So the time
+//! fifth of its time. Here the counter alone is read, without an order. The monotonic clock is read every 50 us. So the time
 //! is wrong by no more than that, whatever the counter does, and by some nanoseconds where it runs evenly.
 //!
 //! Only x86-64 has it, and only where the kernel takes the counter for its own clock. Elsewhere each reading is one of the monotonic clock.
