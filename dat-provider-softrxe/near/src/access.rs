@@ -63,30 +63,31 @@ impl RingAccess {
     /// store that waits for its line holds up all later ones, and each lock.
     #[inline]
     pub(crate) fn fetch_for_writing(&self, position: u64) {
-        let at = self.record(position).as_ptr();
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a whole ring is mapped from there on, and a prefetch has no effect but on caches.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_ET0>(at.cast());
-            _mm_prefetch::<_MM_HINT_ET0>(at.add(ALIGNMENT).cast());
+        for line in [0, ALIGNMENT as u64] {
+            let at = self.record(position + line);
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: mapped memory, and a prefetch has no effect but on caches.
+            unsafe {
+                use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+                _mm_prefetch::<_MM_HINT_ET0>(at.as_ptr().cast());
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            let _ = at;
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
     }
 
     /// Lets the processor fetch the second line of the record at `position`, which is about to be read.
     #[inline]
     pub(crate) fn fetch_second_line(&self, position: u64) {
+        let at = self.record(position + ALIGNMENT as u64);
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a whole ring is mapped from there on, and a prefetch has no effect but on caches.
+        // SAFETY: mapped memory, and a prefetch has no effect but on caches.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let at = self.record(position).as_ptr().add(ALIGNMENT);
-            _mm_prefetch::<_MM_HINT_T0>(at.cast());
+            _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast());
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = position;
+        let _ = at;
     }
 
     /// Returns the word in which the seal of the record at `position` is.
