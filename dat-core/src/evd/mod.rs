@@ -228,6 +228,7 @@ impl<T: Transport> Evd<T> {
             inner.overflowed = false;
             inner.request_watches = 0;
             inner.poll_yield = PollYield::default();
+            inner.quick_polls = QuickPolls::default();
             evd.silent.store(0, Ordering::Relaxed);
             inner.cq_reserved = 0;
             inner.cq_depth = depth;

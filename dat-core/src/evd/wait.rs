@@ -49,7 +49,7 @@ impl Waiting {
 impl<T: Transport> Inner<T> {
     /// Returns what a wait does after a poll that found nothing.
     #[inline(never)]
-    fn missed(&mut self, attempt: Option<u32>) -> Polled {
+    fn after_empty_poll(&mut self, attempt: Option<u32>) -> Polled {
         match attempt {
             Some(attempt) if self.quick_polls.again(attempt) => Polled::Again,
             Some(_) => {
@@ -91,7 +91,7 @@ impl<T: Transport> Evd<T> {
             return Polled::SlowPath;
         }
         if !inner.queue.poll() {
-            return inner.missed(attempt);
+            return inner.after_empty_poll(attempt);
         }
         if attempt.is_some_and(|attempt| attempt > 0) {
             inner.quick_polls.hit();

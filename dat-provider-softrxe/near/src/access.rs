@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::layout::{ALIGNMENT, FIXED, HEADER_AT, MAX_HEADER};
 use crate::map::Map;
-use crate::ring::{Lines, Seals};
+use crate::ring::{Lines, SealWords};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Words of a record's fixed part behind its seal.
@@ -145,7 +145,7 @@ impl RingAccess {
     }
 }
 
-impl Seals for RingAccess {
+impl SealWords for RingAccess {
     #[inline]
     fn load(&self, position: u64) -> u64 {
         self.seal(position).load(Ordering::Acquire)

@@ -67,7 +67,7 @@ pub(crate) struct Lines {
 }
 
 /// The data of a ring, of which this file knows the words in which seals are.
-pub(crate) trait Seals {
+pub(crate) trait SealWords {
     /// Loads the word at `position`, and orders it before what is read of the record.
     fn load(&self, position: u64) -> u64;
     /// Stores the word at `position`, and orders it after what was written of the record.
@@ -190,7 +190,7 @@ impl Producer {
 
     /// Adds a record of `length` bytes, for which there [is room](Self::check_room). It is in the data but for its seal.
     #[inline]
-    pub(crate) fn add(&mut self, seals: &impl Seals, length: u64) {
+    pub(crate) fn add(&mut self, seals: &impl SealWords, length: u64) {
         debug_assert!(length <= self.known_room());
         let begin = self.tail;
         self.tail += length;
@@ -204,14 +204,14 @@ impl Producer {
 
     /// Publishes the run.
     #[inline]
-    fn store_seal(&mut self, seals: &impl Seals) {
+    fn store_seal(&mut self, seals: &impl SealWords) {
         seals.store(self.published, self.sealer.seal(self.published));
         self.published = self.tail;
     }
 
     /// Publishes all records to a consumer that is awake. A [`publish`](Self::publish) follows, for one that sleeps.
     #[inline]
-    pub(crate) fn expose(&mut self, seals: &impl Seals) {
+    pub(crate) fn expose(&mut self, seals: &impl SealWords) {
         if self.published != self.tail {
             self.store_seal(seals);
         }
@@ -219,7 +219,7 @@ impl Producer {
 
     /// Publishes all records. Returns true if the consumer sleeps and this call took its flag: it has to be woken.
     #[inline]
-    pub(crate) fn publish(&mut self, lines: &Lines, seals: &impl Seals) -> bool {
+    pub(crate) fn publish(&mut self, lines: &Lines, seals: &impl SealWords) -> bool {
         if self.announced == self.tail {
             return false;
         }
@@ -280,7 +280,7 @@ impl Consumer {
 
     /// Returns true if a record is published at the position.
     #[inline]
-    pub(crate) fn is_published(&self, seals: &impl Seals) -> bool {
+    pub(crate) fn is_published(&self, seals: &impl SealWords) -> bool {
         seals.load(self.position) == self.sealer.seal(self.position)
     }
 
@@ -302,7 +302,12 @@ impl Consumer {
     /// Tells the producer what is free if all records are read. Returns true if the producer waits for room, there is
     /// enough, and its process sleeps: it has to be woken. `opposite` is the ring of which that process is the consumer.
     #[inline]
-    pub(crate) fn flush(&mut self, lines: &Lines, seals: &impl Seals, opposite: &Lines) -> bool {
+    pub(crate) fn flush(
+        &mut self,
+        lines: &Lines,
+        seals: &impl SealWords,
+        opposite: &Lines,
+    ) -> bool {
         if self.freed != self.position && !self.is_published(seals) {
             self.store_freed(lines);
         }
@@ -323,7 +328,7 @@ impl Consumer {
     }
 
     /// Says that the consumer is about to sleep. Returns true if it must not, because a record is published.
-    pub(crate) fn arm(&self, lines: &Lines, seals: &impl Seals) -> bool {
+    pub(crate) fn arm(&self, lines: &Lines, seals: &impl SealWords) -> bool {
         lines.asleep.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.is_published(seals)

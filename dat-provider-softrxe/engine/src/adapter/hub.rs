@@ -71,9 +71,9 @@ pub(crate) enum Arrived {
     /// No record.
     Nothing,
     /// Records, and nothing but acknowledgements is left to be done for them.
-    Settled,
+    Handled,
     /// Records. There is more to be sent, or there are upcalls to be run.
-    Unsettled,
+    Unfinished,
 }
 
 /// An adapter's lock, and what is used without it.
@@ -302,9 +302,9 @@ impl State {
         let hold = self.driver.roles.is_left_to_helper();
         self.transmit(now, hold);
         if self.near.is_unfinished() || self.pending.has_upcalls() {
-            Arrived::Unsettled
+            Arrived::Unfinished
         } else {
-            Arrived::Settled
+            Arrived::Handled
         }
     }
 

@@ -401,7 +401,7 @@ impl Near {
         sleeps && !std::mem::take(&mut self.ended)
     }
 
-    /// Ends the preparation for a sleep, without a system call. Called by the thread that [`arm`](Self::arm)ed. Wake-ups stay on the
+    /// Ends the preparation for a sleep, without a system call. Called by a thread that watches, or pauses while none watches. Wake-ups stay on the
     /// connections, which end the next sleep unless [`hear`](Self::hear) comes first.
     pub(crate) fn disarm(&mut self) {
         if std::mem::take(&mut self.armed) {

@@ -35,7 +35,7 @@ impl Data {
     }
 }
 
-impl Seals for Data {
+impl SealWords for Data {
     fn load(&self, position: u64) -> u64 {
         self.seals[self.index(position)].load(Ordering::Acquire)
     }
@@ -252,6 +252,27 @@ fn no_consumer_sleeps_beside_a_published_record() {
             let mut producer = there.producer();
             for value in [7, 8] {
                 assert!(there.add(&mut producer, value));
+                there.publish(&mut producer);
+            }
+        });
+        let mut consumer = shared.consumer();
+        assert_eq!(shared.take_after_sleep(&mut consumer), 7);
+        assert_eq!(shared.take_after_sleep(&mut consumer), 8);
+        thread.join().expect("the producer ended well");
+    });
+}
+
+/// Each record is shown to a consumer that is awake before the producer tests whether it sleeps.
+#[test]
+fn no_consumer_sleeps_beside_a_record_that_was_exposed_and_then_published() {
+    explore(3, || {
+        let shared = shared(2);
+        let there = Arc::clone(&shared);
+        let thread = thread::spawn(move || {
+            let mut producer = there.producer();
+            for value in [7, 8] {
+                assert!(there.add(&mut producer, value));
+                producer.expose(&there.data);
                 there.publish(&mut producer);
             }
         });

@@ -44,7 +44,7 @@ impl<M: Memory> Engine<M> {
     /// records follow after that, so the peer need not wait for them. If not, the request waits its turn.
     ///
     /// # Errors
-    /// See [`PostError`]; nothing was posted then.
+    /// See [`PostError`]; nothing was posted then, and `commit` was not called.
     #[inline]
     pub fn post_near(
         &mut self,
@@ -56,17 +56,25 @@ impl<M: Memory> Engine<M> {
     ) -> Result<bool, PostError> {
         let (slot, id) = (poster.slot, poster.channel);
         let mut is_timed = false;
+        if let Some(left) = &mut self.unsettled
+            && left.slot == slot
+        {
+            left.at = now;
+        }
         let posted = self.with_unsettled_qp(now, slot, |qp, cx| {
             // The timer of an earlier request runs on.
             is_timed = poster.busy && qp.armed.is_some();
             let Some(length) = qp.post_express(cx, request, room, commit)? else {
-                qp.post_send(cx, request)?;
                 return Ok(None);
             };
             cx.out.counters.sent += 1;
             Ok(Some((length as u64, qp.held, qp.has_output())))
         });
         let sent = posted.unwrap_or(Err(PostError::UnknownQueue))?;
+        if sent.is_none() {
+            let posted = self.with_qp(now, slot, |qp, cx| qp.post_send(cx, request));
+            posted.unwrap_or(Err(PostError::UnknownQueue))?;
+        }
         let waits = match sent {
             None => true,
             Some((length, held, more)) => {

@@ -16,8 +16,8 @@ pub(super) struct Unsettled {
     pub(super) slot: u32,
     /// The newest PSN that it covers.
     pub(super) psn: Psn,
-    /// When it arrived.
-    at: Time,
+    /// When it arrived, or when a request was posted after it: the timer of that one begins then.
+    pub(super) at: Time,
 }
 
 impl<M: Memory> Engine<M> {
@@ -57,11 +57,14 @@ impl<M: Memory> Engine<M> {
     #[inline]
     pub(super) fn leave_unsettled(&mut self, now: Time, slot: u32, psn: Psn) {
         let unsettled = Unsettled { slot, psn, at: now };
-        let waits = match self.qps.get(slot as usize) {
-            Some(Some(qp)) => self.out.is_armed(qp.init.send_cq),
-            _ => true,
+        let Some(Some(qp)) = self.qps.get(slot as usize) else {
+            return;
         };
-        if waits {
+        // What was not sent yet may be sent before this is handled.
+        if !qp.has_sent(psn) {
+            return;
+        }
+        if self.out.is_armed(qp.init.send_cq) {
             self.settle_one(unsettled);
         } else {
             self.unsettled = Some(unsettled);

@@ -49,7 +49,7 @@ impl<M: Memory> Engine<M> {
     /// Takes completions without those that an acknowledgement brings which came with the last record: these are there with the next
     /// [`poll_cq`](Self::poll_cq).
     #[inline]
-    pub fn poll_cq_unsettled(&mut self, cq: CqId, into: &mut [Completion]) -> usize {
+    pub fn poll_cq_without_settling(&mut self, cq: CqId, into: &mut [Completion]) -> usize {
         self.out.poll_cq(cq, into)
     }
 

@@ -328,6 +328,12 @@ impl Qp {
         self.requester.una != self.requester.high
     }
 
+    /// Returns true if the packet with `psn` was sent.
+    #[inline]
+    pub(crate) fn has_sent(&self, psn: Psn) -> bool {
+        psn.is_before(self.requester.high)
+    }
+
     /// Returns true if requests are in flight after an acknowledgement that is not handled yet.
     #[inline]
     pub(crate) fn in_flight_after(&self, acknowledged: Option<Psn>) -> bool {

@@ -58,7 +58,10 @@ impl Hub {
             let mailbox = state.driver.roles.count_poll() && !state.near.is_busy();
             arrived = state.receive(now, mailbox);
             // A message before the end of the requests that are acknowledged with it: the consumer waits for that.
-            count = state.engine.poll_cq_unsettled(cq, into);
+            count = state.engine.poll_cq_without_settling(cq, into);
+            if count == 0 && arrived {
+                count = state.engine.poll_cq(cq, into);
+            }
             let watched = state.notices.any_watched();
             let roles = &mut state.driver.roles;
             roles.stop_watching_socket(watched, &self.wakers);
@@ -75,6 +78,11 @@ impl Hub {
             if written {
                 state.driver.write_replies.delivered(now);
             }
+        }
+        if count != 0 && (state.engine.has_events() || state.engine.has_records(true)) {
+            // An acknowledgement that was left has led to more than completions.
+            state.transmit(now, true);
+            self.wake(&mut state);
         }
         state.driver.taken(now, &into[..count]);
         let pause = if arrived {
@@ -122,6 +130,8 @@ impl Hub {
         let sleeps = near.arm(engine, now);
         if !sleeps {
             near.disarm();
+            // Those of a channel that has ended.
+            state.collect_events();
         }
         sleeps
     }
@@ -145,6 +155,7 @@ impl Hub {
         };
         state.driver.replies.posted(now);
         state.driver.write_replies.posted(now);
+        state.engine.settle();
         if transmits {
             let datagrams = state.engine.has_datagrams();
             if sent
@@ -164,7 +175,6 @@ impl Hub {
         } else {
             state.collect_events();
         }
-        state.engine.settle();
         self.wake(&mut state);
         Ok(())
     }
@@ -237,6 +247,7 @@ impl Hub {
             let leads = roles.take_lead(due, &self.wakers);
             if !leads {
                 roles.followers.push(Arc::clone(bell));
+                roles.watch_again(&self.wakers);
             }
             leads
         };
@@ -299,7 +310,7 @@ impl Hub {
                 let now = clock::now();
                 state.near.disarm();
                 // What most sleeps end with comes first. The helper does what this leaves.
-                if woken && state.receive_records(now) == Arrived::Settled && bell.take() {
+                if woken && state.receive_records(now) == Arrived::Handled && bell.take() {
                     return Parked::Woken;
                 }
                 // A signal that comes later is still there when the thread sleeps.
@@ -342,6 +353,10 @@ impl Hub {
                 roles.watched_since = roles.polls;
                 let ignores_socket = roles.leader_ignores_socket;
                 if !ignores_socket && !state.arm(now) {
+                    // A peer may keep it from sleeping.
+                    if left() == Some(Duration::ZERO) {
+                        return Parked::TimedOut;
+                    }
                     continue;
                 }
                 (due.map(|at| at.since(now).max(MIN_SLEEP)), ignores_socket)

@@ -168,6 +168,14 @@ impl Roles {
         }
     }
 
+    /// Makes the leader watch the socket and the rings again: a thread that polled for what it waits for sleeps now.
+    pub(super) fn watch_again(&mut self, wakers: &Wakers) {
+        if self.watcher == Watcher::Leader && std::mem::take(&mut self.leader_ignores_socket) {
+            self.watched_since = self.polls;
+            wakers.leader.signal();
+        }
+    }
+
     /// Wakes the watcher. Without one a consumer polls, or the helper wakes soon.
     pub(crate) fn wake_watcher(&mut self, wakers: &Wakers) {
         match self.watcher {
