@@ -1,0 +1,168 @@
+//! An acknowledgement that came with a record is handled late: the message completes first, and no call can tell the difference otherwise.
+
+mod common;
+
+use std::time::Duration;
+
+use common::channel::{self, ID};
+use common::memory::ALL;
+use common::pair::Pair;
+use softrxe_proto::{
+    CompletedOp, Completion, Event, NearOut, Op, PostError, QpState, Qpn, RecordPart, SendRequest,
+    Sge, Status,
+};
+
+/// Side 0 has sent a message, and its answer, which acknowledges it, has arrived at the end of `new`.
+struct Bench {
+    pair: Pair,
+    qpns: [Qpn; 2],
+    from: Sge,
+    /// Requests that side 0 may have outstanding.
+    depth: usize,
+}
+
+impl Bench {
+    fn new(depth: usize, before: impl FnOnce(&mut Self)) -> Self {
+        let mut pair = Pair::new("late_acknowledgement");
+        pair.open_channels(1024);
+        let qpns = [0, 1].map(|side: usize| {
+            let side = &mut pair.sides[side];
+            let mut init = side.init();
+            init.send_depth = depth;
+            side.engine.create_qp(&init).unwrap()
+        });
+        pair.join(qpns, [100, 5000].map(softrxe_proto::Psn::new));
+        let from = pair.sides[0].memory.register(vec![1; 64], ALL);
+        let mut bench = Self {
+            pair,
+            qpns,
+            from,
+            depth,
+        };
+        let answer = bench.pair.sides[1].memory.register(vec![2; 64], ALL);
+        for side in 0..2 {
+            let to = bench.pair.sides[side].memory.register(vec![0; 64], ALL);
+            bench.pair.receive(side, qpns[side], 7, &[to]);
+        }
+        bench.post(0, 1, from).unwrap();
+        before(&mut bench);
+        bench.post(1, 2, answer).unwrap();
+        bench
+    }
+
+    /// Posts a message that makes its record at once, and passes that to the other side. Returns true if it did.
+    fn post(&mut self, side: usize, id: u64, sge: Sge) -> Result<bool, PostError> {
+        let (now, qpn) = (self.pair.now, self.qpns[side]);
+        let memory = self.pair.sides[side].memory.clone();
+        memory.lend_record(&self.pair.sides[1 - side].memory, channel::ROOM);
+        let engine = &mut self.pair.sides[side].engine;
+        let near = engine.near_for_post(qpn, 64).expect("a channel");
+        let mut out = NearOut::EMPTY;
+        let sges = [sge];
+        let request = SendRequest::new(id, Op::Send, &sges);
+        let sent = engine.post_near(now, near, &request, channel::ROOM, |made| out = *made)?;
+        if sent {
+            self.deliver(1 - side, &out);
+        }
+        Ok(sent)
+    }
+
+    fn deliver(&mut self, to: usize, out: &NearOut) {
+        let payload = RecordPart {
+            at: out.payload_at,
+            length: out.payload_length,
+            lent: false,
+        };
+        let memory = self.pair.sides[1 - to].memory.clone();
+        let peer = &mut self.pair.sides[to];
+        peer.memory.lend_record(&memory, channel::ROOM);
+        let now = self.pair.now;
+        peer.engine.handle_near(now, ID, out.header(), payload);
+    }
+
+    fn take(&mut self, settles: bool) -> Vec<(CompletedOp, Status)> {
+        let side = &mut self.pair.sides[0];
+        let mut all = [Completion::default(); 8];
+        let count = if settles {
+            side.engine.poll_cq(side.cq, &mut all)
+        } else {
+            side.engine.poll_cq_without_settling(side.cq, &mut all)
+        };
+        let all = all[..count].iter();
+        all.map(|done| (done.op, done.status)).collect()
+    }
+}
+
+const RECEIVED: (CompletedOp, Status) = (CompletedOp::Receive, Status::Success);
+const SENT: (CompletedOp, Status) = (CompletedOp::Send, Status::Success);
+
+#[test]
+fn the_message_completes_before_the_request_that_is_acknowledged_with_it() {
+    let mut bench = Bench::new(8, |_| {});
+    assert_eq!(bench.take(false), [RECEIVED]);
+    assert_eq!(bench.take(false), []);
+    assert_eq!(bench.take(true), [SENT]);
+    assert_eq!(Bench::new(8, |_| {}).take(true), [RECEIVED, SENT]);
+}
+
+#[test]
+fn a_queue_that_is_waited_for_gets_both_at_once() {
+    let mut bench = Bench::new(8, |bench| {
+        let side = &mut bench.pair.sides[0];
+        side.engine.arm_cq(side.cq);
+    });
+    // The receive has taken the arm; what follows is handled at once, or later without a thread that waits.
+    assert!(bench.take(false).starts_with(&[RECEIVED]));
+    let event = bench.pair.sides[0].engine.poll_event();
+    assert!(matches!(event, Some(Event::CqReady(_))), "{event:?}");
+    // A thread that waits again polls after arming.
+    let side = &mut bench.pair.sides[0];
+    side.engine.arm_cq(side.cq);
+    assert_eq!(bench.take(false), [SENT]);
+}
+
+#[test]
+fn a_request_that_fills_the_queue_finds_the_room() {
+    let mut bench = Bench::new(1, |_| {});
+    assert_eq!(bench.depth, 1);
+    assert_eq!(bench.take(false), [RECEIVED]);
+    let from = bench.from;
+    assert!(bench.post(0, 3, from).is_ok());
+    assert_eq!(bench.take(true), [SENT]);
+    let (now, qpn) = (bench.pair.now, bench.qpns[0]);
+    let (engine, sges) = (&mut bench.pair.sides[0].engine, [from]);
+    let posted = engine.post_send(now, qpn, &SendRequest::new(4, Op::Send, &sges));
+    assert_eq!(posted, Err(PostError::Full(1)));
+}
+
+#[test]
+fn the_timer_of_a_request_begins_with_its_post() {
+    let mut bench = Bench::new(8, |_| {});
+    let timeout = bench.pair.sides[0].engine.config().ack_timeout;
+    // The answer was there for nearly as long as a request may take.
+    bench.pair.now += timeout - Duration::from_millis(1);
+    let from = bench.from;
+    assert!(bench.post(0, 3, from).unwrap());
+    assert_eq!(bench.take(true), [RECEIVED, SENT]);
+    bench.pair.now += timeout - Duration::from_millis(1);
+    let (now, engine) = (bench.pair.now, &mut bench.pair.sides[0].engine);
+    engine.handle_timeout(now);
+    assert_eq!(engine.counters().timeouts, 0);
+    engine.handle_timeout(now + Duration::from_millis(2));
+    assert_eq!(engine.counters().timeouts, 1);
+}
+
+#[test]
+fn a_queue_pair_that_ends_has_completed_what_was_acknowledged() {
+    let mut bench = Bench::new(8, |_| {});
+    let (now, qpn) = (bench.pair.now, bench.qpns[0]);
+    bench.pair.sides[0].engine.fail_qp(now, qpn);
+    assert_eq!(
+        bench.pair.sides[0].engine.qp_state(qpn),
+        Some(QpState::Error)
+    );
+    assert_eq!(bench.take(true), [RECEIVED, SENT]);
+    let mut bench = Bench::new(8, |_| {});
+    bench.pair.sides[0].engine.near_down(now, ID);
+    assert_eq!(bench.take(true), [RECEIVED, SENT]);
+}
