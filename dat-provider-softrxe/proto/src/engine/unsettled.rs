@@ -9,6 +9,7 @@ use crate::memory::Memory;
 use crate::outputs::Context;
 use crate::psn::Psn;
 use crate::time::Time;
+use crate::work::CqId;
 
 /// An acknowledgement that is not handled yet.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,19 @@ impl<M: Memory> Engine<M> {
     pub fn settle(&mut self) {
         if let Some(unsettled) = self.unsettled.take() {
             self.settle_one(unsettled);
+        }
+    }
+
+    /// Returns true if what is left brings a completion to `cq`.
+    #[inline]
+    #[must_use]
+    pub fn leaves_completions(&self, cq: CqId) -> bool {
+        let Some(left) = self.unsettled else {
+            return false;
+        };
+        match self.qps.get(left.slot as usize) {
+            Some(Some(qp)) => qp.init.send_cq == cq && qp.completes_with(left.psn),
+            _ => false,
         }
     }
 

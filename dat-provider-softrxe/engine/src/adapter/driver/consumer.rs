@@ -59,7 +59,7 @@ impl Hub {
             arrived = state.receive(now, mailbox);
             // A message before the end of the requests that are acknowledged with it: the consumer waits for that.
             count = state.engine.poll_cq_without_settling(cq, into);
-            if count == 0 && arrived {
+            if count == 0 && arrived && state.engine.leaves_completions(cq) {
                 count = state.engine.poll_cq(cq, into);
             }
             let watched = state.notices.any_watched();
