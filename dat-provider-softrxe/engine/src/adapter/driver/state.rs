@@ -251,3 +251,29 @@ impl Driver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    /// A second waiter polls a few times and then sleeps, while the leader has stopped to watch the socket because of these polls.
+    #[test]
+    fn a_leader_watches_again_once_the_thread_that_polled_sleeps() {
+        let (wakers, mut roles) = (Wakers::new().unwrap(), Roles::default());
+        assert!(roles.take_lead(None, &wakers));
+        for _ in 0..POLLS_OF_A_LOOP {
+            roles.count_poll();
+            roles.stop_watching_socket(false, &wakers);
+        }
+        assert!(roles.leader_ignores_socket);
+        wakers.leader.clear();
+        assert!(!roles.take_lead(None, &wakers));
+        roles.watch_again(&wakers);
+        assert!(!roles.leader_ignores_socket && !roles.polled_in_a_loop(false));
+        let fd = wakers.leader.as_raw_fd();
+        let slept = dat_os::sleep::on_readable([fd], Some(Duration::ZERO));
+        assert_eq!(slept, dat_os::sleep::Slept::Woken);
+    }
+}
