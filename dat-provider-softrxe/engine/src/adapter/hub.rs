@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dat_handshake::{Capabilities, guid};
 use dat_os::quick_clock::QuickClock;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use softrxe_near::agreement::End;
 use softrxe_port::liveness::LocalPeer;
 use softrxe_port::port_share::{Policy, PortShareError};
@@ -26,6 +26,7 @@ use super::events::Context;
 use super::near::Near;
 use super::near_dial::{self, NearDial};
 use super::notices::Notices;
+use super::patience;
 use super::peers::Peers;
 use super::pending::Pending;
 use super::ports::{Channels, Ports};
@@ -156,6 +157,15 @@ impl Hub {
     /// Returns the address that peers connect to.
     pub(crate) const fn address(&self) -> IpAddr {
         self.local_address.address
+    }
+
+    /// Takes the lock for a call that programs make in loops.
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        match self.state.try_lock() {
+            Some(guard) => guard,
+            None => patience::lock(&self.state),
+        }
     }
 
     /// Calls `act` under the lock, then transmits what the engine has to send.

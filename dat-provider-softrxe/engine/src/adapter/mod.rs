@@ -14,6 +14,7 @@ pub(crate) mod near;
 pub(crate) mod near_dial;
 pub(crate) mod near_fallback;
 pub(crate) mod notices;
+pub(crate) mod patience;
 pub(crate) mod peers;
 pub(crate) mod pending;
 pub(crate) mod ports;

@@ -347,7 +347,7 @@ impl Transport for UserEngine {
     fn post_srq_recv(srq: &Srq, id: WrId, iov: &[LmrTriplet]) -> Result<()> {
         let mut room = Sges::default();
         let sges = room.convert(iov)?;
-        let mut state = srq.hub.state.lock();
+        let mut state = srq.hub.lock();
         state
             .engine
             .post_srq_recv(srq.id, id.0, sges)
@@ -431,7 +431,7 @@ impl Transport for UserEngine {
     fn post_recv(qp: &Qp, id: WrId, iov: &[LmrTriplet]) -> Result<()> {
         let mut room = Sges::default();
         let sges = room.convert(iov)?;
-        let mut state = qp.hub.state.lock();
+        let mut state = qp.hub.lock();
         state
             .engine
             .post_recv(qp.qpn, id.0, sges)

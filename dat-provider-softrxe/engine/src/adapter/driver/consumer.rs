@@ -26,7 +26,7 @@ const LOOKS_OF_A_READING: u32 = 4;
 impl Hub {
     /// Takes completions that are there; returns how many. Does not drive the engine.
     pub(crate) fn take(&self, cq: CqId, into: &mut [Completion]) -> usize {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let count = state.engine.poll_cq(cq, into);
         if count != 0 {
             let now = state.now();
@@ -41,7 +41,7 @@ impl Hub {
     /// full.
     /// Received connection messages allocate.
     pub(crate) fn poll(&self, cq: CqId, into: &mut [Completion]) -> (usize, bool) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let mut count = state.engine.poll_cq(cq, into);
         let mut arrived = false;
         let now = state.now();
@@ -138,7 +138,7 @@ impl Hub {
 
     /// Posts a request and transmits it, or leaves it to the next call if more are likely to follow.
     pub(crate) fn post(&self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let bytes = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
         let near = state.engine.near_for_post(qpn, bytes);
         let busy = near.map_or_else(|| state.engine.in_flight(qpn), |near| near.busy);
@@ -189,7 +189,7 @@ impl Hub {
         request: &SendRequest<'_>,
     ) -> Option<Result<(), PostError>> {
         let peer = (to.address, slot_of_qpn(to.qpn.value()));
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let now = state.now();
         let posted = state.post_datagram(now, qpn, peer, request)?;
         if let Err(error) = posted {
