@@ -257,7 +257,15 @@ impl Holder {
                                 .as_ref()
                                 .map(|shared_socket| shared_socket.descriptors());
                             let with = shared_socket.as_ref().map_or(&[][..], |fds| &fds[..]);
-                            if let Err(error) = packets::send(connection, &self.packet, with) {
+                            let mut sent = packets::send(connection, &self.packet, with);
+                            let shared_socket = self.shared_socket.as_ref();
+                            if let (Ok(()), Some(ring)) =
+                                (&sent, shared_socket.and_then(|shared| shared.ring()))
+                            {
+                                FromHolder::Ring.encode(&mut self.packet);
+                                sent = packets::send(connection, &self.packet, &[ring]);
+                            }
+                            if let Err(error) = sent {
                                 tracing::debug!(%error, "a process is not admitted: it cannot be welcomed");
                                 return self.forget(member);
                             }

@@ -187,10 +187,20 @@ impl Member {
     fn take(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let wants = self.trust == Trust::Own;
         let connection = self.connection.as_fd();
+        let shared = self.shared_socket.as_ref();
         let (length, shared_socket) = fork::while_changing_descriptors(|| {
             Ok::<_, io::Error>(match packets::receive(connection, buffer, wants)? {
                 Incoming::Empty | Incoming::Closed => (None, None),
                 Incoming::Packet(length, with) if with.is_empty() => (Some(length), None),
+                Incoming::Packet(length, mut with)
+                    if FromHolder::decode(&buffer[..length]) == Some(FromHolder::Ring) =>
+                {
+                    let map = with.swap_remove(0);
+                    if let Some(shared) = shared {
+                        shared.keep_ring(CloseOnFork::new(|| Ok(map))?);
+                    }
+                    (Some(length), None)
+                }
                 Incoming::Packet(length, with) => (
                     Some(length),
                     Some(SharedSocket::from_descriptors(with, self.local)),
@@ -227,7 +237,7 @@ impl Member {
                 self.admitted(holder_port);
                 true
             }
-            None => true,
+            Some(FromHolder::Ring) | None => true,
         }
     }
 }

@@ -8,6 +8,7 @@
 //! | member | reports its own UDP port for data, after packet 16 | 4, seven zeros, port (2) |
 //! | holder | admits a member; with the descriptors of the shared socket if both have one user | 16, its own UDP port for data (2, 0: none) |
 //! | holder | answers a claim | 17, kind, number, 1: granted, 0: another process has it |
+//! | holder | sends the map of its socket's receive ring, as a descriptor, after packet 16 | 19 |
 //! | holder | forwards a datagram | 18, sender's address (16, IPv4 mapped), port (2), ECN, the datagram |
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -28,6 +29,7 @@ const DATA_PORT: u8 = 4;
 const WELCOME: u8 = 16;
 const ANSWER: u8 = 17;
 const DATAGRAM: u8 = 18;
+const RING: u8 = 19;
 /// Length of the header of a forwarded datagram.
 const DATAGRAM_HEADER: usize = 20;
 /// Length of a member's packet.
@@ -55,6 +57,8 @@ pub enum FromHolder<'a> {
     Welcome(Option<u16>),
     /// Answers a claim: true if granted, false if another process has it.
     Answer(Destination, bool),
+    /// Comes with the map of the receive ring of the shared socket.
+    Ring,
     /// Forwards a datagram that arrived at the port.
     Datagram {
         /// Address and port of the sender.
@@ -143,6 +147,7 @@ impl FromHolder<'_> {
                 into.extend_from_slice(&encode_claim(ANSWER, what));
                 into.push(granted.into());
             }
+            Self::Ring => into.push(RING),
             Self::Datagram {
                 from,
                 ecn,
@@ -175,6 +180,7 @@ impl<'a> FromHolder<'a> {
                 let granted = *bytes.get(MEMBER_PACKET)?;
                 Some(Self::Answer(decode_destination(bytes)?, granted == 1))
             }
+            RING => Some(Self::Ring),
             DATAGRAM => {
                 let (header, datagram) = bytes.split_at_checked(DATAGRAM_HEADER)?;
                 let octets: [u8; 16] = header[1..17].try_into().ok()?;
@@ -222,6 +228,8 @@ mod tests {
             welcome.encode(&mut bytes);
             assert_eq!(FromHolder::decode(&bytes), Some(welcome));
         }
+        FromHolder::Ring.encode(&mut bytes);
+        assert_eq!(FromHolder::decode(&bytes), Some(FromHolder::Ring));
         for from in ["10.1.2.3:4791", "[fd09::1]:7"] {
             let said = FromHolder::Datagram {
                 from: from.parse().unwrap(),

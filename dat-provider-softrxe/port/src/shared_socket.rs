@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::fork::CloseOnFork;
 use crate::lock_memory::{is_memory, memory};
@@ -22,6 +22,8 @@ pub struct SharedSocket {
     shared: CloseOnFork<OwnedFd>,
     /// The same memory, opened by this process, because a flock(2) belongs to one opening.
     own: CloseOnFork<File>,
+    /// The map of the holder's receive ring, which this process empties if it becomes the holder.
+    ring: Mutex<Option<CloseOnFork<OwnedFd>>>,
 }
 
 impl SharedSocket {
@@ -62,7 +64,31 @@ impl SharedSocket {
             socket,
             shared,
             own,
+            ring: Mutex::default(),
         })
+    }
+
+    /// Keeps the map of the holder's receive ring, which the holder sent.
+    pub(crate) fn keep_ring(&self, map: CloseOnFork<OwnedFd>) {
+        *self.ring.lock().unwrap_or_else(PoisonError::into_inner) = Some(map);
+    }
+
+    /// Makes this process, which has become the holder, the reader of the socket: the former holder's receive ring would go
+    /// on taking datagrams. Those that are in it are received first.
+    pub(crate) fn succeed(&self) {
+        let map = self
+            .ring
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Err(error) = self.socket.succeed(map) {
+            tracing::warn!(%error, "datagrams that the former holder of the port had not read are lost");
+        }
+    }
+
+    /// Returns the descriptor of the map of this process's receive ring, which a member receives.
+    pub(crate) fn ring(&self) -> Option<RawFd> {
+        self.socket.ring_map()
     }
 
     /// Makes this process the holder unless another one is.

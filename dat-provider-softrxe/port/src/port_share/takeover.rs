@@ -27,7 +27,10 @@ impl Takeover {
                 .map_err(|_| PortShareError::NoHolder { local, uid });
         }
         let held = match &self.shared_socket {
-            Some(shared) => shared.try_become_holder().then(|| Arc::clone(shared)),
+            Some(shared) => shared.try_become_holder().then(|| {
+                shared.succeed();
+                Arc::clone(shared)
+            }),
             None => match Socket::bind(local.ip(), local.port(), buffer) {
                 Ok(socket) => Some(Arc::new(SharedSocket::new(Arc::new(socket))?)),
                 Err(error) if error.kind() == ErrorKind::AddrInUse => None,

@@ -2,16 +2,21 @@
 //! checksums accepted on IPv6, segmentation offload for sending, coalescing for receiving.
 
 mod received;
+mod ring;
+mod with_ring;
 
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
 
 use super::address::{from_c, raw, to_c};
 use super::fork::CloseOnFork;
+use ring::Ring;
 
 pub use received::{Received, zeros};
+pub use ring::Counters as RingCounters;
 
 /// Largest run of equal datagrams that one [`Socket::send`] takes (`UDP_MAX_SEGMENTS` of older Linux kernels).
 pub const MAX_SEGMENTS: usize = 64;
@@ -23,6 +28,8 @@ const UDP_NO_CHECK6_RX: libc::c_int = 102;
 /// See the module's documentation. All methods take `&self` and may be called from any thread.
 #[derive(Debug)]
 pub struct Socket {
+    /// Dropped before the socket is closed.
+    ring: OnceLock<Ring>,
     fd: CloseOnFork<OwnedFd>,
     local: SocketAddr,
 }
@@ -126,7 +133,11 @@ impl Socket {
             return Err(io::Error::last_os_error());
         }
         let local = from_c(&name).ok_or_else(|| io::Error::other("address family"))?;
-        Ok(Self { fd, local })
+        Ok(Self {
+            ring: OnceLock::new(),
+            fd,
+            local,
+        })
     }
 
     /// Returns the bound address and port.
@@ -232,6 +243,14 @@ impl Socket {
     /// # Errors
     /// As `recvmsg`; an earlier datagram's ICMP error is skipped.
     pub fn receive(&self, into: &mut Received) -> io::Result<bool> {
+        match self.ring.get() {
+            Some(ring) => ring.look(into, |into| self.read(into)),
+            None => self.read(into),
+        }
+    }
+
+    /// Reads the socket.
+    fn read(&self, into: &mut Received) -> io::Result<bool> {
         loop {
             let mut name = raw();
             // SAFETY: all-zero is a valid msghdr.
@@ -264,6 +283,7 @@ impl Socket {
             };
             into.length = got as usize;
             into.from = from;
+            into.from_ring = false;
             into.segment = segment_of(&message).unwrap_or(into.length).max(1);
             return Ok(true);
         }

@@ -9,6 +9,7 @@ pub struct Received {
     pub(super) bytes: Box<[u8]>,
     pub(super) length: usize,
     pub(super) segment: usize,
+    pub(super) from_ring: bool,
     /// Address and port of the sender.
     pub from: SocketAddr,
 }
@@ -21,6 +22,7 @@ impl Received {
             bytes: vec![0; 1 << 16].into_boxed_slice(),
             length: 0,
             segment: 1,
+            from_ring: false,
             from: SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0),
         }
     }
@@ -34,6 +36,7 @@ impl Received {
             bytes: zeros(1 << 16)?,
             length: 0,
             segment: 1,
+            from_ring: false,
             from: SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0),
         })
     }
@@ -42,6 +45,12 @@ impl Received {
     #[must_use]
     pub fn length(&self) -> usize {
         self.length
+    }
+
+    /// Returns whether the last read was taken from the receive ring, without a system call.
+    #[must_use]
+    pub const fn is_from_ring(&self) -> bool {
+        self.from_ring
     }
 
     /// Returns the datagrams in order, with their index in the run (the IPv4 identification if an engine of this
