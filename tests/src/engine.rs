@@ -10,16 +10,19 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// Values of the setting `near`: connections within this host use shared memory, or UDP.
 pub const LINKS: [&str; 2] = ["auto", "off"];
 
-/// Runs `body` in a process of its own for each of the [`LINKS`]. The process's dat.conf has the IAs `a` and `b`: the user engine on the
+/// The [`LINKS`] as words of `ia_params`, and UDP without a receive ring.
+const SETTINGS: [&str; 3] = ["near=auto", "near=off", "near=off ring=off"];
+
+/// Runs `body` in a process of its own for shared memory, UDP, and UDP without a receive ring. The process's dat.conf has the IAs `a` and `b`: the user engine on the
 /// addresses 1 and 2 of the /24 `network`, which no other test uses. `name` is the test that calls this.
 pub fn with_engine(name: &str, network: &str, body: impl FnOnce()) {
     if crate::is_inner() {
         return body();
     }
     let library = crate::softrxe();
-    for near in LINKS {
+    for settings in SETTINGS {
         let line = |ia, host| {
-            let params = format!("{network}.{host} 0 engine=user near={near}");
+            let params = format!("{network}.{host} 0 engine=user {settings}");
             crate::line(ia, &library, &params)
         };
         let lines = line("a", 1) + &line("b", 2);

@@ -74,7 +74,9 @@ impl Side {
         let near = maps.contains("memfd:dat-rs-near");
         say(if near { "link near" } else { "link udp" });
         let counters = self.ia.provider_counters().expect("its counters");
-        let fallbacks = counters.iter().filter(|(n, _)| *n != "near_wakes");
+        let fallbacks = counters
+            .iter()
+            .filter(|(n, _)| n.starts_with("near_fallback"));
         let counted = fallbacks.filter(|(_, value)| *value > 0);
         let counted: Vec<_> = counted.map(|(n, value)| format!("{n}={value}")).collect();
         say(format_args!("counters {}", counted.join(" ")));

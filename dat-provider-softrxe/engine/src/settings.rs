@@ -18,6 +18,7 @@ pub const KEYS: &[&str] = &[
     "pcap",
     "holder",
     "near",
+    "ring",
 ];
 
 /// The values of [`KEYS`], for `dat_abi::export_provider!`.
@@ -32,6 +33,7 @@ keepalive number 0 3600
 pcap text
 holder number 0 4294967295
 near one-of auto copy off
+ring one-of auto off
 ";
 
 /// DAPL's environment variables for the same settings.
@@ -78,6 +80,8 @@ pub(crate) struct Settings {
     pub(crate) near: bool,
     /// The receiver of a long message copies it out of the sender's memory, where the kernel allows it.
     pub(crate) near_pull: bool,
+    /// Short datagrams arrive in a receive ring, where the kernel allows it.
+    pub(crate) ring: bool,
 }
 
 impl Settings {
@@ -105,6 +109,7 @@ impl Settings {
         let wr_max = number("wr_max", "DAPL_WR_MAX", WR_MAX.into())?;
         let keepalive = params.number("keepalive", 0..=3600)?.unwrap_or(KEEPALIVE);
         let near = params.word("near", &["auto", "copy", "off"])?;
+        let ring = params.word("ring", &["auto", "off"])?;
         let pcap = params.settings.get("pcap");
         if pcap.is_some_and(String::is_empty) {
             return Err(IaParamsError::Value {
@@ -126,6 +131,7 @@ impl Settings {
                 .map(Duration::from_secs),
             near: near != Some("off") && pcap.is_none(),
             near_pull: near != Some("copy"),
+            ring: ring != Some("off"),
             pcap: pcap.map(PathBuf::from),
             holder: params
                 .number("holder", 0..=u64::from(u32::MAX))?
@@ -164,10 +170,11 @@ mod tests {
             holder: None,
             near: true,
             near_pull: true,
+            ring: true,
         };
         assert_eq!(parse("lo"), Ok(defaults));
         let given = parse(
-            "v0 0 mtu=1024 retry=3 rnr_retry=2 rnr_timer=1 ack_timer=14 wr_max=100 keepalive=60 pcap=/tmp/x holder=1000",
+            "v0 0 mtu=1024 retry=3 rnr_retry=2 rnr_timer=1 ack_timer=14 wr_max=100 keepalive=60 pcap=/tmp/x holder=1000 ring=off",
         );
         let expected = Settings {
             mtu: 1024,
@@ -181,6 +188,7 @@ mod tests {
             holder: Some(1000),
             near: false,
             near_pull: true,
+            ring: false,
         };
         assert_eq!(given, Ok(expected));
     }
@@ -263,6 +271,7 @@ mod tests {
                 "lo 0 near=on",
                 "near=on is not possible: one of auto, copy, off",
             ),
+            ("lo 0 ring=on", "ring=on is not possible: one of auto, off"),
             (
                 "lo 0 colour=red",
                 "\"colour\"; known ones: mtu, retry, rnr_retry",

@@ -102,9 +102,12 @@ impl Descriptors {
         on_readable(fds, limit)
     }
 
-    /// Sleeps until something arrives, for `limit` at most.
+    /// Sleeps until something arrives, for `limit` at most, beside the thread that watches.
     pub(crate) fn sleep(&self, limit: Duration) {
-        let fds = [self.socket.as_raw_fd(), self.others.as_raw_fd()];
-        let _ = on_readable(fds, Some(limit));
+        if self.socket.begin_pause() {
+            let fds = [self.socket.as_raw_fd(), self.others.as_raw_fd()];
+            let _ = on_readable(fds, Some(limit));
+        }
+        self.socket.end_pause();
     }
 }

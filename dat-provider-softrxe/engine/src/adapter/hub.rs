@@ -103,8 +103,14 @@ impl Hub {
         let policy = Policy {
             holder: settings.holder,
         };
-        let (mut ports, liveness) =
-            Ports::open(ip, local_address.mtu, policy, secrets.slot, capture)?;
+        let (mut ports, liveness) = Ports::open(
+            ip,
+            local_address.mtu,
+            policy,
+            secrets.slot,
+            capture,
+            settings.ring,
+        )?;
         let descriptors = Descriptors::new(Arc::clone(ports.socket()))?;
         if let Some(descriptor) = liveness.descriptor() {
             descriptors.liveness().add(descriptor)?;
@@ -363,6 +369,12 @@ impl State {
     /// Prepares all descriptors for a sleeping thread. Returns `false` if packets wait already.
     pub(crate) fn arm(&mut self, now: Time) -> bool {
         self.near.arm(&mut self.engine, now) && self.ports.arm()
+    }
+
+    /// Ends the preparation for a sleep. Called by the thread that [`arm`](Self::arm)ed, or the next one that watches.
+    pub(crate) fn disarm(&mut self) {
+        self.near.disarm();
+        self.ports.disarm();
     }
 
     /// Returns what the agreement on channels works on.

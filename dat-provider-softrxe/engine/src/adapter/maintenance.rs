@@ -46,7 +46,15 @@ impl Hub {
         ports.drain_mailbox(engine, channels, clock::now());
         if ports.finish_takeover(share, &self.descriptors).is_err() {
             peers.back_off(ports, &self.descriptors);
+            return;
         }
+        // A receive ring of the former holder wakes no thread.
+        let channels = Channels { near, near_dial };
+        let now = clock::now();
+        engine.memory().prepare(now);
+        ports.drain_shared(engine, channels, now);
+        state.transmit(now, false);
+        self.wake(&mut state);
     }
 
     /// Serves connecting processes of this host, and breaks the connections to those that have ended.

@@ -29,6 +29,8 @@ const READS: usize = 4;
 const MAILBOX_READS: usize = 4 * READS;
 /// Packets that are read from the mailbox of a holder that has ended, at most.
 const LAST_MAILBOX_READS: usize = 1000;
+/// Rounds of [`READS`] in which the socket of a holder that has ended is read, at most.
+const LAST_SHARED_READS: usize = 128;
 /// Bytes requested for each buffer of a socket.
 const SOCKET_BUFFER: usize = 4 << 20;
 /// Bytes of the buffer that runs are made in.
@@ -79,19 +81,29 @@ pub(crate) struct Ports {
 
 impl Ports {
     /// Takes port 4791 of `local` if it is free, else another port and a mailbox from the process that holds 4791. Tries slots from
-    /// `first_slot` on. Returns the ports and the listener through which other processes watch this one.
+    /// `first_slot` on. With `ring` the socket gets a receive ring where the kernel allows it. Returns the ports and the listener through which other processes watch this one.
     pub(crate) fn open(
         local: IpAddr,
         mtu: u16,
         policy: Policy,
         first_slot: u16,
         capture: Option<Capture>,
+        ring: bool,
     ) -> Result<(Self, Liveness), PortShareError> {
         let mut share = PortShare::take(cm_address(local), SOCKET_BUFFER, policy)?;
         let socket = match &share {
             PortShare::Holder(holder) => Arc::clone(holder.socket()),
             PortShare::Member(_) => Arc::new(Socket::bind(local, 0, SOCKET_BUFFER)?),
         };
+        // Before members join, which get the ring's map with the socket.
+        if ring {
+            match socket.use_ring() {
+                Ok(()) => tracing::debug!("short datagrams arrive in a receive ring"),
+                Err(error) => {
+                    tracing::info!(%error, "no receive ring: all datagrams are read from the socket");
+                }
+            }
+        }
         if let PortShare::Member(_) = &share {
             share.report_data_port(&socket);
         }
@@ -279,17 +291,12 @@ impl Ports {
         now: Time,
         mailbox: bool,
     ) {
-        match &self.share {
-            PortShare::Member(_) => self.read_socket(engine, &mut channels, now, None, false),
-            PortShare::Holder(holder) if holder.socket().as_raw_fd() == self.socket.as_raw_fd() => {
-                self.read_socket(engine, &mut channels, now, None, true);
-            }
-            // The port was taken over. Peers go on using the port of this process, which they were connected with.
-            PortShare::Holder(holder) => {
-                let shared = Arc::clone(holder.socket());
-                self.read_socket(engine, &mut channels, now, None, false);
-                self.read_socket(engine, &mut channels, now, Some(&shared), true);
-            }
+        // After a takeover peers go on using the port of this process, which they were connected with.
+        let shared = self.shared_socket().map(Arc::clone);
+        let holds = matches!(self.share, PortShare::Holder(_)) && shared.is_none();
+        self.read_socket(engine, &mut channels, now, None, holds);
+        if let Some(shared) = shared {
+            self.read_socket(engine, &mut channels, now, Some(&shared), true);
         }
         if mailbox {
             self.read_mailbox(engine, &mut channels, now, MAILBOX_READS);
@@ -382,7 +389,39 @@ impl Ports {
     /// Prepares all descriptors for a sleeping thread. Returns `false` if packets wait already.
     pub(crate) fn arm(&mut self) -> bool {
         let udp = self.udp().arm();
-        self.mailbox().is_none_or(|mut mailbox| mailbox.arm()) && udp
+        let shared = self.shared_socket().is_none_or(|shared| shared.arm());
+        self.mailbox().is_none_or(|mut mailbox| mailbox.arm()) && udp && shared
+    }
+
+    /// Ends the preparation for a sleep.
+    pub(crate) fn disarm(&self) {
+        self.socket.disarm();
+    }
+
+    /// Returns the socket of port 4791 if it was taken over from a former holder.
+    fn shared_socket(&self) -> Option<&Arc<Socket>> {
+        match &self.share {
+            PortShare::Holder(holder) => {
+                let shared = holder.socket();
+                (shared.as_raw_fd() != self.socket.as_raw_fd()).then_some(shared)
+            }
+            PortShare::Member(_) => None,
+        }
+    }
+
+    /// Reads all that a former holder of the port has left, up to a bound.
+    pub(crate) fn drain_shared(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        mut channels: Channels<'_>,
+        now: Time,
+    ) {
+        let Some(shared) = self.shared_socket().map(Arc::clone) else {
+            return;
+        };
+        for _ in 0..LAST_SHARED_READS {
+            self.read_socket(engine, &mut channels, now, Some(&shared), true);
+        }
     }
 
     /// Transmits what `engine` has to send, except acknowledgements that may wait if `hold`.

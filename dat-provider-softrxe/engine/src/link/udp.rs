@@ -41,7 +41,7 @@ impl Inbound for Udp<'_> {
                     packet,
                 });
             }
-            if self.received.length() < SHORT_READ {
+            if self.received.length() < SHORT_READ && !self.received.is_from_ring() {
                 return;
             }
         }
@@ -49,6 +49,10 @@ impl Inbound for Udp<'_> {
 
     fn descriptor(&self) -> RawFd {
         self.socket.as_raw_fd()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.socket.arm()
     }
 }
 

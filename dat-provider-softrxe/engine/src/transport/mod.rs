@@ -95,6 +95,9 @@ impl Transport for UserEngine {
         let mut counters = state.near_dial.counters();
         counters.push(("near_wakes", state.near.wakes()));
         counters.push(("near_datagrams", state.near.datagrams()));
+        let ring = state.ports.socket().ring_counters().unwrap_or_default();
+        counters.push(("ring_reads", ring.from_ring));
+        counters.push(("ring_passed", ring.from_socket));
         counters
     }
 
@@ -106,16 +109,21 @@ impl Transport for UserEngine {
         let local = &adapter.hub.local_address;
         let mtu = local.mtu.min(adapter.hub.settings.mtu);
         let device = format!("user-{}", local.netdev);
-        let (guid, near) = {
+        let (guid, near, ring) = {
             let state = adapter.hub.state.lock();
-            (state.engine.guid(), state.near_dial.door().is_some())
+            let ring = state.ports.socket().ring_counters().is_some();
+            (
+                state.engine.guid(),
+                state.near_dial.door().is_some(),
+                if ring { "auto" } else { "off" },
+            )
         };
         let near = match (near, adapter.hub.settings.near_pull) {
             (true, true) => "auto",
             (true, false) => "copy",
             (false, _) => "off",
         };
-        let named = named_attributes::attributes(local, &device, mtu, guid, near);
+        let named = named_attributes::attributes(local, &device, mtu, guid, near, ring);
         let mut attr = AdapterAttr::default();
         attr.adapter_name = device;
         attr.vendor_name = "softrxe in user space".into();

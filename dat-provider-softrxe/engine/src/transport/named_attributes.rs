@@ -13,14 +13,15 @@ fn groups(bytes: &[u8]) -> String {
     groups.join(":")
 }
 
-/// Returns the attributes of the engine with `guid` at `local`, whose packets have a payload of `mtu` bytes. `near` is the setting
-/// that is in force.
+/// Returns the attributes of the engine with `guid` at `local`, whose packets have a payload of `mtu` bytes. `near` and
+/// `ring` are the settings that are in force.
 pub(super) fn attributes(
     local: &LocalAddress,
     device: &str,
     mtu: u16,
     guid: u64,
     near: &str,
+    ring: &str,
 ) -> Vec<(String, String)> {
     let gid = match local.address {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -43,6 +44,7 @@ pub(super) fn attributes(
         ("DAT_IB_IMMED_DATA", "TRUE".to_owned()),
         ("DAT_IB_UD", "TRUE".to_owned()),
         ("SOFTRXE_NEAR", near.to_owned()),
+        ("SOFTRXE_RING", ring.to_owned()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()
@@ -59,7 +61,14 @@ mod tests {
             netdev: "v0".into(),
             mtu: 1024,
         };
-        let named = attributes(&local, "user-v0", 1024, 0x0102_0304_0506_0708, "copy");
+        let named = attributes(
+            &local,
+            "user-v0",
+            1024,
+            0x0102_0304_0506_0708,
+            "copy",
+            "off",
+        );
         let of = |name: &str| {
             let found = named.iter().find(|(of, _)| of == name);
             found.map(|(_, value)| value.as_str())
@@ -70,5 +79,6 @@ mod tests {
         assert_eq!(of("DAT_IB_DEVICE_NAME"), Some("user-v0"));
         assert_eq!(of("DAT_IB_TRANSPORT_MTU"), Some("1024"));
         assert_eq!(of("SOFTRXE_NEAR"), Some("copy"));
+        assert_eq!(of("SOFTRXE_RING"), Some("off"));
     }
 }

@@ -308,7 +308,7 @@ impl Hub {
             let (due, ignores_socket) = {
                 let mut state = self.state.lock();
                 let now = clock::now();
-                state.near.disarm();
+                state.disarm();
                 // What most sleeps end with comes first. The helper does what this leaves.
                 if woken && state.receive_records(now) == Arrived::Handled && bell.take() {
                     return Parked::Woken;

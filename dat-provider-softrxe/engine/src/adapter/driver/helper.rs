@@ -75,7 +75,7 @@ impl Hub {
             let due = {
                 let mut state = self.state.lock();
                 let now = clock::now();
-                state.near.disarm();
+                state.disarm();
                 state.near.hear();
                 self.reap_peers_at_close(&mut state, now);
                 state.receive(now, true);
@@ -217,7 +217,7 @@ impl Hub {
         let driven = polled || roles.watcher == Watcher::Leader;
         let leads = roles.watcher == Watcher::Leader;
         if !leads {
-            state.near.disarm();
+            state.disarm();
         }
         let hung_up = !leads && state.near.hear();
         let roles = &mut state.driver.roles;
