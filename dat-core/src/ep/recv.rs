@@ -70,7 +70,9 @@ impl<T: Transport> Ep<T> {
     /// each receive again at once reaches the limit with each.
     #[inline(never)]
     pub(super) fn raise_recv_limit(&'static self, queue: &mut RecvQueue<T>) -> bool {
-        let raises = queue.qp.is_some()
+        // A forked child has the endpoint, but it is dead there.
+        let raises = self.head.alive()
+            && queue.qp.is_some()
             && !self.state.is(EpState::Disconnected)
             && outstanding(queue.head, &self.recv_ring) < queue.depth;
         if raises {
@@ -105,8 +107,10 @@ impl<T: Transport> Ep<T> {
         }
         if self.raise_recv_limit(&mut queue) {
             Ok(Some(queue))
-        } else {
+        } else if self.head.alive() {
             Err(FULL)
+        } else {
+            Err(DEAD)
         }
     }
 

@@ -48,6 +48,7 @@ const ORDER: &[&str] = &[
     "adapter::driver::state",
     // Their wiring.
     "adapter::events",
+    "adapter::patience",
     "adapter::hub",
     "adapter::maintenance",
     // Threads.
