@@ -195,7 +195,7 @@ impl<T: Transport> Ep<T> {
         };
         let queue = &mut *guard;
         let length = segment.length();
-        if (queue.head != queue.limit || self.raise_recv_limit(queue))
+        if queue.head != queue.limit
             && queue.max_iov != 0
             && !One(segment).too_long()
             && let Some(qp) = queue.qp.as_deref()

@@ -66,22 +66,6 @@ impl<T: Transport> Ep<T> {
         Ok(())
     }
 
-    /// Raises the limit that the head has reached, if the ring has room and receives are posted in this state. A consumer that posts
-    /// each receive again at once reaches the limit with each.
-    #[inline(never)]
-    pub(super) fn raise_recv_limit(&'static self, queue: &mut RecvQueue<T>) -> bool {
-        // A forked child has the endpoint, but it is dead there.
-        let raises = self.head.alive()
-            && queue.qp.is_some()
-            && !self.state.is(EpState::Disconnected)
-            && outstanding(queue.head, &self.recv_ring) < queue.depth;
-        if raises {
-            queue.limit = self.recv_ring.tail().wrapping_add(queue.depth);
-            queue.count();
-        }
-        raises
-    }
-
     /// Raises the limit that the head has reached, if the ring has room. Returns `None` if the state is Disconnected:
     /// then the receive of `cookie` is flushed.
     #[cold]
@@ -105,13 +89,12 @@ impl<T: Transport> Ep<T> {
             self.flush_at_once(evd, completion_evd, cookie, op, 0);
             return Ok(None);
         }
-        if self.raise_recv_limit(&mut queue) {
-            Ok(Some(queue))
-        } else if self.head.alive() {
-            Err(FULL)
-        } else {
-            Err(DEAD)
+        if outstanding(queue.head, &self.recv_ring) >= queue.depth {
+            return Err(FULL);
         }
+        queue.limit = self.recv_ring.tail().wrapping_add(queue.depth);
+        queue.count();
+        Ok(Some(queue))
     }
 
     #[cold]
