@@ -49,6 +49,13 @@ struct ProgramAttr {
     name: [u8; 16],
 }
 
+/// What later kernels and memcheck may read behind the part, as zeros.
+#[repr(C)]
+struct Attr<T> {
+    part: T,
+    rest: [u32; 16],
+}
+
 /// Returns why this thread is not to call bpf(2), if there is a reason.
 pub(super) fn obstacle() -> Option<&'static str> {
     // SAFETY: a plain system call. 2 is the mode with a filter.
@@ -98,7 +105,7 @@ pub(super) fn create_map(bytes: usize) -> io::Result<OwnedFd> {
         numa_node: 0,
         name: terminated(NAME),
     };
-    bpf(MAP_CREATE, &attr)
+    bpf(MAP_CREATE, attr)
 }
 
 /// Loads a socket filter, which the kernel verifies.
@@ -115,7 +122,7 @@ pub(super) fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
         flags: 0,
         name: terminated(NAME),
     };
-    bpf(PROG_LOAD, &attr)
+    bpf(PROG_LOAD, attr)
 }
 
 fn terminated(mut name: [u8; 16]) -> [u8; 16] {
@@ -123,11 +130,16 @@ fn terminated(mut name: [u8; 16]) -> [u8; 16] {
     name
 }
 
-fn bpf<T>(command: libc::c_int, attr: &T) -> io::Result<OwnedFd> {
+fn bpf<T>(command: libc::c_int, part: T) -> io::Result<OwnedFd> {
+    let attr = Attr {
+        part,
+        rest: [0; 16],
+    };
     // SAFETY: the kernel reads `attr`, and the program and the licence that it points to, until the call returns. Both
     // commands return a new descriptor, which has no other owner.
     unsafe {
-        let fd = libc::syscall(libc::SYS_bpf, command, &raw const *attr, size_of::<T>());
+        let size = size_of::<Attr<T>>();
+        let fd = libc::syscall(libc::SYS_bpf, command, &raw const attr, size);
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
