@@ -243,44 +243,35 @@ fn a_record_is_overwritten_only_after_it_was_read() {
     explore(3, || two_records(1));
 }
 
-#[test]
-fn no_consumer_sleeps_beside_a_published_record() {
-    explore(3, || {
-        let shared = shared(2);
-        let there = Arc::clone(&shared);
-        let thread = thread::spawn(move || {
-            let mut producer = there.producer();
-            for value in [7, 8] {
-                assert!(there.add(&mut producer, value));
-                there.publish(&mut producer);
+/// A consumer that sleeps without records takes two. With `exposes` the producer shows each to a consumer that is awake before it tests
+/// whether the consumer sleeps.
+fn two_records_for_a_sleeper(exposes: bool) {
+    let shared = shared(2);
+    let there = Arc::clone(&shared);
+    let thread = thread::spawn(move || {
+        let mut producer = there.producer();
+        for value in [7, 8] {
+            assert!(there.add(&mut producer, value));
+            if exposes {
+                producer.expose(&there.data);
             }
-        });
-        let mut consumer = shared.consumer();
-        assert_eq!(shared.take_after_sleep(&mut consumer), 7);
-        assert_eq!(shared.take_after_sleep(&mut consumer), 8);
-        thread.join().expect("the producer ended well");
+            there.publish(&mut producer);
+        }
     });
+    let mut consumer = shared.consumer();
+    assert_eq!(shared.take_after_sleep(&mut consumer), 7);
+    assert_eq!(shared.take_after_sleep(&mut consumer), 8);
+    thread.join().expect("the producer ended well");
 }
 
-/// Each record is shown to a consumer that is awake before the producer tests whether it sleeps.
+#[test]
+fn no_consumer_sleeps_beside_a_published_record() {
+    explore(3, || two_records_for_a_sleeper(false));
+}
+
 #[test]
 fn no_consumer_sleeps_beside_a_record_that_was_exposed_and_then_published() {
-    explore(3, || {
-        let shared = shared(2);
-        let there = Arc::clone(&shared);
-        let thread = thread::spawn(move || {
-            let mut producer = there.producer();
-            for value in [7, 8] {
-                assert!(there.add(&mut producer, value));
-                producer.expose(&there.data);
-                there.publish(&mut producer);
-            }
-        });
-        let mut consumer = shared.consumer();
-        assert_eq!(shared.take_after_sleep(&mut consumer), 7);
-        assert_eq!(shared.take_after_sleep(&mut consumer), 8);
-        thread.join().expect("the producer ended well");
-    });
+    explore(3, || two_records_for_a_sleeper(true));
 }
 
 #[test]

@@ -366,6 +366,7 @@ impl<M: Memory> Engine<M> {
     pub fn handle_near(&mut self, now: Time, id: NearId, header: &[u8], payload: RecordPart) {
         let mut whole = [0; MAX_HEADER];
         let Some(part) = whole.get_mut(..header.len()) else {
+            self.out.counters.received += 1;
             self.out.counters.malformed += 1;
             return;
         };

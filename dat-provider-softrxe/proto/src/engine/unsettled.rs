@@ -6,7 +6,6 @@
 
 use super::Engine;
 use crate::memory::Memory;
-use crate::outputs::Context;
 use crate::psn::Psn;
 use crate::time::Time;
 use crate::work::CqId;
@@ -46,22 +45,11 @@ impl<M: Memory> Engine<M> {
 
     fn settle_one(&mut self, unsettled: Unsettled) {
         let Unsettled { slot, psn, at: now } = unsettled;
-        let Some(Some(qp)) = self.qps.get_mut(slot as usize) else {
-            return;
-        };
-        let mut cx = Context {
-            now,
-            memory: &self.memory,
-            config: &self.config,
-            out: &mut self.out,
-            icrc_cache: &mut self.icrc_cache,
-        };
-        let sends = qp.state().sends();
-        qp.handle_ack(&mut cx, psn);
-        if sends && !qp.state().sends() {
-            self.memory.recall(qp.qpn);
-        }
-        if qp.has_urgent_output(&cx) {
+        let is_urgent = self.with_unsettled_qp(now, slot, |qp, cx| {
+            qp.handle_ack(cx, psn);
+            qp.has_urgent_output(cx)
+        });
+        if is_urgent == Some(true) {
             self.enqueue(slot);
         }
         self.arm(now, slot);

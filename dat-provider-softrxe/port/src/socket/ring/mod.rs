@@ -7,7 +7,7 @@
 //!
 //! **Another process.** A holder of UDP port 4791 sends the ring's map to its members together with the socket. When it has
 //! ended, its successor detaches the program and takes what is left in the ring ([`Ring::succeed`]). Without that,
-//! datagrams would go to a ring that nobody reads.
+//! datagrams would go to a ring without a reader.
 
 mod bpf;
 mod layout;
@@ -34,7 +34,7 @@ pub(super) struct Ring {
     socket: RawFd,
     map: CloseOnFork<OwnedFd>,
     memory: Memory,
-    /// Locked for a moment; callers have a lock of their own, so nobody waits here.
+    /// Locked for a moment; callers have a lock of their own, so no thread waits here.
     reader: Mutex<Reader>,
 }
 

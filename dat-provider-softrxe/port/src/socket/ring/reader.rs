@@ -20,7 +20,7 @@
 //!
 //! **Sleep.** Before a thread sleeps on the socket it sets the mode "socket", then looks at the ring once more. A run that
 //! was in the mode "ring" publishes its slot, then reads the mode once more. Either the thread sees the slot, or the run
-//! sees the mode and leaves an empty datagram in the socket, which ends the sleep. While a thread sleeps, nobody sets the
+//! sees the mode and leaves an empty datagram in the socket, which ends the sleep. While a thread sleeps, no thread sets the
 //! mode "ring".
 
 use std::io;
