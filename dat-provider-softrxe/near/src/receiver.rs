@@ -55,6 +55,8 @@ pub struct Receiver {
     mtu: u32,
     /// Length of the record that `next` returned last, until it is released.
     current: u64,
+    /// That record lends its payload.
+    is_lent: bool,
 }
 
 impl Receiver {
@@ -67,6 +69,7 @@ impl Receiver {
             consumer: Consumer::new(size as u64, sealer),
             mtu: mtu(size) as u32,
             current: 0,
+            is_lent: false,
         }
     }
 
@@ -96,6 +99,7 @@ impl Receiver {
         let words = self.ring.read_fixed(position);
         let fixed = Fixed::parse(words[0], self.consumer.size(), self.mtu)?;
         self.current = u64::from(fixed.length);
+        self.is_lent = fixed.lent;
         let mut header = [0; MAX_HEADER];
         for (to, word) in header.as_chunks_mut().0.iter_mut().zip(&words[1..]) {
             *to = word.to_ne_bytes();
@@ -114,11 +118,12 @@ impl Receiver {
         }))
     }
 
-    /// Frees the record that [`next`](Self::next) returned last.
+    /// Frees the record that [`next`](Self::next) returned last. What it lent is the peer's again.
     #[inline]
     pub fn release(&mut self) {
         let length = std::mem::take(&mut self.current);
-        self.consumer.release(self.ring.lines(), length);
+        let is_lent = std::mem::take(&mut self.is_lent);
+        self.consumer.release(self.ring.lines(), length, is_lent);
     }
 
     /// Tells the peer how much is free. Call it after each run of records, and after [`arm`](Self::arm). Returns true

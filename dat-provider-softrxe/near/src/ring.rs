@@ -8,7 +8,8 @@
 //! **Runs.** The producer writes all seals of a run but the first one, which it writes last. So a run is published by one store.
 //!
 //! **Room.** The consumer stores in `freed` how far it has read. The producer loads that only when the value that it loaded last does not
-//! suffice. A producer without room sets `starved`, makes a full fence and looks at `freed` again. The consumer
+//! suffice. A record that lends memory takes little room and much memory, so the consumer stores `freed` after each of them: a producer
+//! lends no more than a number of payloads at a time. A producer without room sets `starved`, makes a full fence and looks at `freed` again. The consumer
 //! tests `starved` after each run of records without a fence, and once more after the fence of its sleep.
 //!
 //! **Sleep.** The consumer sets `asleep`, makes a full fence and looks at the seal again. The producer stores the seal,
@@ -284,11 +285,12 @@ impl Consumer {
         seals.load(self.position) == self.sealer.seal(self.position)
     }
 
-    /// Frees the `length` bytes of the record at the position, which is published.
+    /// Frees the `length` bytes of the record at the position, which is published; `at_once` if the producer is to know it before more of
+    /// the ring is free.
     #[inline]
-    pub(crate) fn release(&mut self, lines: &Lines, length: u64) {
+    pub(crate) fn release(&mut self, lines: &Lines, length: u64, at_once: bool) {
         self.position += length;
-        if self.position - self.freed >= self.size / FREED_DIVISOR {
+        if at_once || self.position - self.freed >= self.size / FREED_DIVISOR {
             self.store_freed(lines);
         }
     }

@@ -98,6 +98,25 @@ fn a_payload_is_copied_from_the_memory_of_the_sender() {
 }
 
 #[test]
+fn the_lender_learns_of_each_payload_that_was_consumed() {
+    let mut ends = both_ends();
+    let lender = ends[0].sender.lender().unwrap();
+    let payload = [5_u8; 64];
+    let mut positions = Vec::new();
+    for _ in 0..3 {
+        lend(&mut ends[0].sender, payload.as_ptr() as u64, 64);
+        positions.push(ends[0].sender.position());
+    }
+    // The ring is never empty between them, so no flush says it.
+    for position in positions {
+        assert!(lender.freed() < position);
+        ends[1].receiver.next().unwrap().unwrap();
+        ends[1].receiver.release();
+        assert_eq!(lender.freed(), position);
+    }
+}
+
+#[test]
 fn what_was_taken_back_is_not_delivered_and_what_follows_is() {
     let mut ends = both_ends();
     let (mut lender, mut puller, probed) = introduce(&ends, own_pid());

@@ -156,7 +156,7 @@ impl Shared {
             return None;
         }
         let value = self.data.payload(consumer.position()).read();
-        consumer.release(&self.lines, RECORD);
+        consumer.release(&self.lines, RECORD, false);
         Some(value)
     }
 
