@@ -1,6 +1,6 @@
 #!/bin/bash
 # Prints the rate of 64-byte RDMA writes of 1 to 8 threads in one process, each with an endpoint and EVDs of its own, on one pair
-# of IAs and on a pair for each thread. See docs/performance.md.
+# of IAs and on a pair for each thread; and the rate of one thread beside another one that polls. See docs/performance.md.
 #
 # usage: bench-threads.sh [ROUNDS]      needs make dist; the best of ROUNDS (4) counts; NEAR=off measures over UDP
 set -euo pipefail
@@ -22,6 +22,11 @@ for ((round = 0; round < ${1:-4}; round++)); do
     for threads in 1 2 4 8; do
         for ias in shared own; do
             timeout 30 "$work/threads" $ias $threads
+        done
+    done
+    for other in idle split; do
+        for outstanding in 1 64; do
+            timeout 30 "$work/threads" $other $outstanding
         done
     done
 done | awk '{ k = $1 " " $2 } $4 > best[k] { best[k] = $4; line[k] = $0 } END { for (k in line) print line[k] }' | sort

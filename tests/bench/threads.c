@@ -1,7 +1,10 @@
-/* 64-byte RDMA writes a second of several threads, each with an endpoint and EVDs of its own at both ends, in one process: on one
- * pair of IAs, or on a pair for each thread. The difference is the cost of what the threads of one IA share.
+/* 64-byte RDMA writes a second of several threads in one process.
  *
- * usage: threads shared|own THREADS      dat.conf has the IAs c0, s0, c1, s1, ...
+ * usage: threads shared|own THREADS      each thread has an endpoint and EVDs of its own, on one pair of IAs or on a pair for each
+ *                                        thread: the difference is the cost of what the threads of one IA share
+ *        threads idle|split OUTSTANDING  a thread writes, and another one of the same IA calls dat_evd_dequeue in a loop: for an EVD
+ *                                        that stays empty, or for the completions of the writes
+ * dat.conf has the IAs c0, s0, c1, s1, ...
  */
 #include <dat2/udat.h>
 #include <pthread.h>
@@ -16,7 +19,7 @@
 
 #define SIZE 64
 #define MOST 16
-#define OUTSTANDING 64
+#define DEPTH 64
 #define EACH 16
 
 struct side {
@@ -34,6 +37,11 @@ struct pair {
 };
 
 static volatile int phase;
+/* Writes that are posted and not completed at most, and writes that one completion stands for. */
+static unsigned outstanding = DEPTH, each = EACH;
+/* Completed writes, counted by the thread that polls for them; for "split" only. */
+static volatile uint64_t polled;
+static int split;
 static DAT_IA_HANDLE ias[2][MOST];
 static DAT_PZ_HANDLE pzs[2][MOST];
 
@@ -45,14 +53,14 @@ static void make(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, struct side *s)
     DAT_VLEN size;
     DAT_VADDR at;
 
-    CHECK(dat_evd_create(ia, 2 * OUTSTANDING, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &s->dto));
+    CHECK(dat_evd_create(ia, 2 * DEPTH, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &s->dto));
     CHECK(dat_evd_create(ia, 20, DAT_HANDLE_NULL, DAT_EVD_CR_FLAG | DAT_EVD_CONNECTION_FLAG, &s->conn));
     memset(&attr, 0, sizeof attr);
     attr.service_type = DAT_SERVICE_TYPE_RC;
     attr.max_mtu_size = attr.max_rdma_size = SIZE;
     attr.qos = DAT_QOS_BEST_EFFORT;
     attr.max_recv_dtos = 1;
-    attr.max_request_dtos = OUTSTANDING;
+    attr.max_request_dtos = DEPTH;
     attr.max_recv_iov = attr.max_request_iov = 1;
     CHECK(dat_ep_create(ia, pz, s->dto, s->dto, s->conn, &attr, &s->ep));
     region.for_va = s->memory;
@@ -87,6 +95,19 @@ static void join(int n, struct pair *p)
     connection(&p->server, DAT_CONNECTION_EVENT_ESTABLISHED);
 }
 
+/* Returns the number of writes whose completions were there. */
+static uint64_t take(struct pair *p)
+{
+    uint64_t done = 0;
+    DAT_EVENT event;
+
+    while (dat_evd_dequeue(p->client.dto, &event) == DAT_SUCCESS) {
+        NEED(event.event_data.dto_completion_event_data.status == DAT_DTO_SUCCESS);
+        done += each;
+    }
+    return done;
+}
+
 static void *work(void *argument)
 {
     struct pair *p = argument;
@@ -95,7 +116,7 @@ static void *work(void *argument)
     DAT_LMR_TRIPLET from;
     DAT_RMR_TRIPLET to;
     DAT_EVENT event;
-    int was = 0;
+    int now, was = 0;
 
     memset(&from, 0, sizeof from);
     memset(&to, 0, sizeof to);
@@ -104,23 +125,38 @@ static void *work(void *argument)
     from.lmr_context = p->client.key;
     to.virtual_address = (DAT_VADDR)(uintptr_t)p->server.memory;
     to.rmr_context = p->server.remote_key;
-    while (phase < 2) {
-        if (phase != was) {
-            was = phase;
+    while ((now = phase) < 2) {
+        if (now != was) {
+            was = now;
             begin = done;
         }
-        while (posted - done < OUTSTANDING) {
+        while (posted - done < outstanding) {
             posted++;
             CHECK(dat_ep_post_rdma_write(p->client.ep, 1, &from, cookie, &to,
-                                         posted % EACH ? DAT_COMPLETION_SUPPRESS_FLAG : DAT_COMPLETION_DEFAULT_FLAG));
+                                         posted % each ? DAT_COMPLETION_SUPPRESS_FLAG : DAT_COMPLETION_DEFAULT_FLAG));
         }
-        while (dat_evd_dequeue(p->client.dto, &event) == DAT_SUCCESS) {
-            NEED(event.event_data.dto_completion_event_data.status == DAT_DTO_SUCCESS);
-            done += EACH;
+        if (split) {
+            done = polled;
+        } else {
+            done += take(p);
+            dat_evd_dequeue(p->server.dto, &event);
         }
-        dat_evd_dequeue(p->server.dto, &event);
     }
     p->done = done - begin;
+    return NULL;
+}
+
+/* Polls for the completions of `argument`'s writes, or an EVD that stays empty. */
+static void *poll_only(void *argument)
+{
+    struct pair *p = argument;
+    DAT_EVENT event;
+
+    while (phase < 2) {
+        polled += take(p);
+        if (split)
+            dat_evd_dequeue(p->server.dto, &event);
+    }
     return NULL;
 }
 
@@ -134,16 +170,25 @@ int main(int argc, char **argv)
     struct timespec time = {.tv_nsec = 300000000};
     struct rusage before, after;
     struct pair *pairs;
-    int threads, own, i, side;
+    int threads, own, polls, i, side;
+    pthread_t poller;
     double total = 0;
     char name[8];
 
     NEED(argc == 3);
     own = strcmp(argv[1], "own") == 0;
-    threads = atoi(argv[2]);
+    split = strcmp(argv[1], "split") == 0;
+    polls = split || strcmp(argv[1], "idle") == 0;
+    threads = polls ? 1 : atoi(argv[2]);
+    NEED(own || polls || strcmp(argv[1], "shared") == 0);
     NEED(threads > 0 && threads <= MOST);
-    NEED(pairs = calloc(threads, sizeof *pairs));
-    for (i = 0; i < threads; i++)
+    if (polls) {
+        outstanding = atoi(argv[2]);
+        NEED(outstanding > 0 && outstanding <= DEPTH);
+        each = outstanding < EACH ? 1 : EACH;
+    }
+    NEED(pairs = calloc(threads + polls, sizeof *pairs));
+    for (i = 0; i < threads + polls; i++)
         for (side = 0; side < 2; side++) {
             DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL;
             if (!own && i > 0) {
@@ -155,10 +200,12 @@ int main(int argc, char **argv)
             CHECK(dat_ia_open(name, 8, &async_evd, &ias[side][i]));
             CHECK(dat_pz_create(ias[side][i], &pzs[side][i]));
         }
-    for (i = 0; i < threads; i++)
+    for (i = 0; i < threads + polls; i++)
         join(i, &pairs[i]);
     for (i = 0; i < threads; i++)
         NEED(pthread_create(&pairs[i].thread, NULL, work, &pairs[i]) == 0);
+    if (polls)
+        NEED(pthread_create(&poller, NULL, poll_only, &pairs[split ? 0 : 1]) == 0);
     nanosleep(&time, NULL);
     getrusage(RUSAGE_SELF, &before);
     phase = 1;
@@ -171,7 +218,13 @@ int main(int argc, char **argv)
         pthread_join(pairs[i].thread, NULL);
         total += pairs[i].done;
     }
-    printf("%s, %d threads: %.2f million/s; %.2f us of processor, %.4f sleeps a write\n", argv[1], threads, total / 1e6,
+    if (polls) {
+        pthread_join(poller, NULL);
+        printf("%s, %u outstanding: ", argv[1], outstanding);
+    } else {
+        printf("%s, %d threads: ", argv[1], threads);
+    }
+    printf("%.2f million/s; %.2f us of processor, %.4f sleeps a write\n", total / 1e6,
            (cpu(&after) - cpu(&before)) / total * 1e6, (after.ru_nvcsw - before.ru_nvcsw) / total);
     return 0;
 }

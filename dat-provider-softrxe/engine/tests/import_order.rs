@@ -48,7 +48,8 @@ const ORDER: &[&str] = &[
     "adapter::driver::state",
     // Their wiring.
     "adapter::events",
-    "adapter::patience",
+    "adapter::poll_turns",
+    "adapter::contention",
     "adapter::hub",
     "adapter::maintenance",
     // Threads.

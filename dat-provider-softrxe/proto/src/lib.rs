@@ -33,6 +33,9 @@ pub use memory::{Access, AccessError, AtomicOp, Memory, MwBind, Pd, Rights, Wind
 
 pub mod opcode;
 
+mod occupancy;
+pub use occupancy::Occupancy;
+
 mod outputs;
 pub use outputs::Counters;
 

@@ -4,6 +4,7 @@ use std::collections::{TryReserveError, VecDeque};
 
 use crate::config::Config;
 use crate::event::Event;
+use crate::occupancy::Occupancy;
 use crate::qp::ring::{Receive, Ring};
 use crate::time::Time;
 use crate::wire::icrc_cache::IcrcCache;
@@ -62,6 +63,7 @@ struct Cq {
     /// Work requests that may complete here: the queue has room for all of them.
     reserved: usize,
     armed: bool,
+    occupancy: Occupancy,
 }
 
 #[derive(Debug)]
@@ -102,6 +104,7 @@ impl Outputs {
             queue: VecDeque::new(),
             reserved: 0,
             armed: false,
+            occupancy: Occupancy::default(),
         };
         insert(&mut self.cqs, cq).map(CqId)
     }
@@ -110,6 +113,12 @@ impl Outputs {
         if let Some(slot) = self.cqs.get_mut(cq.0 as usize) {
             *slot = None;
         }
+    }
+
+    /// Returns what says whether the queue may have completions.
+    pub(crate) fn occupancy(&self, cq: CqId) -> Option<&Occupancy> {
+        let cq = self.cqs.get(cq.0 as usize)?.as_ref()?;
+        Some(&cq.occupancy)
     }
 
     fn cq(&mut self, cq: CqId) -> Option<&mut Cq> {
@@ -157,6 +166,9 @@ impl Outputs {
             *to = completion;
             count += 1;
         }
+        if cq.queue.is_empty() {
+            cq.occupancy.set(false);
+        }
         count
     }
 
@@ -167,6 +179,7 @@ impl Outputs {
         debug_assert!(cq.reserved > 0, "{completion:?} was not expected");
         cq.reserved = cq.reserved.saturating_sub(1);
         cq.queue.push_back(completion);
+        cq.occupancy.set(true);
         if std::mem::take(&mut cq.armed) {
             self.events.push_back(Event::CqReady(id));
         }

@@ -19,6 +19,7 @@ use softrxe_proto::{
 };
 
 use super::connections::Connections;
+use super::contention::SharedLock;
 use super::datagram;
 use super::descriptors::Descriptors;
 use super::driver::state::{Driver, Wakers};
@@ -26,7 +27,6 @@ use super::events::Context;
 use super::near::Near;
 use super::near_dial::{self, NearDial};
 use super::notices::Notices;
-use super::patience;
 use super::peers::Peers;
 use super::pending::Pending;
 use super::ports::{Channels, Ports};
@@ -84,7 +84,7 @@ pub(crate) struct Hub {
     core: Box<dyn RunUpcall>,
     /// Held by the thread that runs upcalls; locked before `state`.
     pub(crate) upcall_lock: Mutex<()>,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: SharedLock<State>,
     pub(crate) descriptors: Descriptors,
     pub(crate) wakers: Wakers,
     stop: AtomicBool,
@@ -153,7 +153,7 @@ impl Hub {
             local_address,
             core,
             upcall_lock: Mutex::new(()),
-            state: Mutex::new(state),
+            state: SharedLock::new(state),
             descriptors,
             wakers: Wakers::new()?,
             stop: AtomicBool::new(false),
@@ -168,10 +168,7 @@ impl Hub {
     /// Takes the lock for a call that programs make in loops.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        match self.state.try_lock() {
-            Some(guard) => guard,
-            None => patience::lock(&self.state),
-        }
+        self.state.lock_patiently()
     }
 
     /// Calls `act` under the lock, then transmits what the engine has to send.

@@ -4,6 +4,7 @@
 //! (`events`), which run without the lock; posts enter the protocol engine, and `hub` transmits.
 
 pub(crate) mod connections;
+pub(crate) mod contention;
 pub(crate) mod datagram;
 pub(crate) mod descriptors;
 pub(crate) mod driver;
@@ -14,8 +15,8 @@ pub(crate) mod near;
 pub(crate) mod near_dial;
 pub(crate) mod near_fallback;
 pub(crate) mod notices;
-pub(crate) mod patience;
 pub(crate) mod peers;
 pub(crate) mod pending;
+pub(crate) mod poll_turns;
 pub(crate) mod ports;
 pub(crate) mod upcall;

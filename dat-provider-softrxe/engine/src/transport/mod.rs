@@ -32,7 +32,9 @@ use softrxe_proto::{CompletedOp, MwBind, Rights, Status, WindowType};
 use self::convert::{FULL, MAX_IOV, Sges, completion, create_error, op, post_error, rights};
 use self::objects::{Adapter, ConnRequest, Cq, Listener, Lmr, Pz, Qp, Rmr, Srq};
 use crate::adapter::datagram::{AddressHandle, QKEY};
+use crate::adapter::driver::consumer::AfterPoll;
 use crate::adapter::hub::Hub;
+use crate::adapter::poll_turns::PollTurns;
 use crate::memory::guard;
 use crate::memory::range::Range;
 use crate::user_engine::UserEngine;
@@ -41,9 +43,18 @@ use crate::wait::Parker;
 /// Largest number of RDMA Reads and atomics of a connection, in each direction.
 const MAX_READS: u32 = 16;
 
+/// What a thread is to do after an empty poll, once it has released its locks.
+#[derive(Default)]
+enum Postponed {
+    #[default]
+    Nothing,
+    Yield,
+    /// Pause on this adapter. It does not keep the adapter from closing.
+    Pause(Weak<Hub>),
+}
+
 thread_local! {
-    /// The adapter on which this thread is to pause once it has released its locks. It does not keep an adapter from closing.
-    static PAUSE_ON: Cell<Weak<Hub>> = const { Cell::new(Weak::new()) };
+    static AFTER_EMPTY_POLL: Cell<Postponed> = const { Cell::new(Postponed::Nothing) };
 }
 
 impl Transport for UserEngine {
@@ -253,9 +264,11 @@ impl Transport for UserEngine {
         let mut state = adapter.hub.state.lock();
         let id = state.engine.create_cq().map_err(create_error)?;
         state.notices.add_cq(id, token);
+        let occupancy = state.engine.occupancy(id).unwrap_or_default();
         Ok(Cq {
             hub: Arc::clone(&adapter.hub),
             id,
+            turns: PollTurns::new(occupancy),
         })
     }
 
@@ -265,9 +278,11 @@ impl Transport for UserEngine {
     }
 
     fn poll_cq(cq: &Cq, into: &mut [proto::Completion]) -> usize {
-        let (count, pause) = cq.hub.poll(cq.id, into);
-        if pause {
-            PAUSE_ON.set(Arc::downgrade(&cq.hub));
+        let (count, after) = cq.hub.poll(cq.id, &cq.turns, into);
+        match after {
+            AfterPoll::Return => {}
+            AfterPoll::Yield => AFTER_EMPTY_POLL.set(Postponed::Yield),
+            AfterPoll::Pause => AFTER_EMPTY_POLL.set(Postponed::Pause(Arc::downgrade(&cq.hub))),
         }
         count
     }
@@ -277,8 +292,14 @@ impl Transport for UserEngine {
     }
 
     fn after_empty_poll() {
-        if let Some(hub) = PAUSE_ON.take().upgrade() {
-            hub.pause();
+        match AFTER_EMPTY_POLL.take() {
+            Postponed::Nothing => {}
+            Postponed::Yield => std::thread::yield_now(),
+            Postponed::Pause(hub) => {
+                if let Some(hub) = hub.upgrade() {
+                    hub.pause();
+                }
+            }
         }
     }
 
@@ -320,7 +341,10 @@ impl Transport for UserEngine {
         ready: &mut dyn FnMut() -> bool,
     ) -> Parked {
         let id = cq.map(|cq| cq.id);
-        adapter.hub.wait(id, &parker.0, timeout, ready)
+        let parked = adapter.hub.wait(id, &parker.0, timeout, ready);
+        // A wait sleeps by itself. What its polls have postponed is not for the next dequeue to do.
+        AFTER_EMPTY_POLL.take();
+        parked
     }
 
     fn unpark(parker: &Parker) {

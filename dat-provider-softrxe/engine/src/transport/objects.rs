@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use softrxe_proto::{CmId, CqId, Event, Pd, Qpn, SrqId, WindowType};
 
 use crate::adapter::hub::Hub;
+use crate::adapter::poll_turns::PollTurns;
 use crate::adapter::upcall::IncomingRequest;
 use crate::memory::entries::Window;
 
@@ -99,6 +100,7 @@ impl Drop for Rmr {
 pub struct Cq {
     pub(crate) hub: Arc<Hub>,
     pub(crate) id: CqId,
+    pub(crate) turns: PollTurns,
 }
 
 impl Drop for Cq {

@@ -7,6 +7,7 @@ use dat_handshake::Capabilities;
 use super::{Engine, QpError};
 use crate::memory::Memory;
 use crate::near::Link;
+use crate::occupancy::Occupancy;
 use crate::psn::Qpn;
 use crate::qp::{Path, Qp, QpInit, QpKind, QpState};
 use crate::time::Time;
@@ -25,6 +26,12 @@ impl<M: Memory> Engine<M> {
     /// `NoMemory`.
     pub fn create_cq(&mut self) -> Result<CqId, QpError> {
         Ok(self.out.create_cq()?)
+    }
+
+    /// Returns what tells other threads whether `cq` may have completions.
+    #[must_use]
+    pub fn occupancy(&self, cq: CqId) -> Option<Occupancy> {
+        self.out.occupancy(cq).cloned()
     }
 
     /// Destroys a completion queue with its completions.

@@ -11,6 +11,7 @@ use softrxe_port::slot::slot_of_qpn;
 use softrxe_proto::{Completion, CqId, DatagramPeer, PostError, Qpn, SendRequest};
 
 use super::super::hub::{Arrived, Hub, State};
+use super::super::poll_turns::{PollTurns, SteppedBack};
 use super::helper::POLL_SLEEP;
 use super::state::{Driver, MIN_SLEEP, Watcher};
 use crate::adaptive::oversubscription::PAUSE;
@@ -22,6 +23,17 @@ const YIELD_AFTER: Duration = Duration::from_micros(12);
 
 /// Looks of a spinning waiter for which the clock is read once: a look takes as long as a few readings.
 const LOOKS_OF_A_READING: u32 = 4;
+
+/// What the caller of [`Hub::poll`] is to do once it has released its locks, if the poll found nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AfterPoll {
+    /// Return to the consumer.
+    Return,
+    /// Yield to other threads.
+    Yield,
+    /// [Pause](Hub::pause).
+    Pause,
+}
 
 impl Hub {
     /// Takes completions that are there; returns how many. Does not drive the engine.
@@ -36,12 +48,21 @@ impl Hub {
         count
     }
 
-    /// Takes completions; without any, receives what has arrived. Returns how many, and whether the caller is to
-    /// [pause](Self::pause). If this process holds the port it waits up to 1 ms for each datagram to a member whose connection is
+    /// Takes completions; without any, receives what has arrived, unless other threads do that. Returns how many, and what the caller is to
+    /// do without its locks. If this process holds the port it waits up to 1 ms for each datagram to a member whose connection is
     /// full.
     /// Received connection messages allocate.
-    pub(crate) fn poll(&self, cq: CqId, into: &mut [Completion]) -> (usize, bool) {
-        let mut state = self.lock();
+    pub(crate) fn poll(
+        &self,
+        cq: CqId,
+        turns: &PollTurns,
+        into: &mut [Completion],
+    ) -> (usize, AfterPoll) {
+        let mut state = match self.state.lock_to_poll(turns) {
+            Ok(state) => state,
+            Err(SteppedBack { yields: true }) => return (0, AfterPoll::Yield),
+            Err(SteppedBack { yields: false }) => return (0, AfterPoll::Return),
+        };
         let mut count = state.engine.poll_cq(cq, into);
         let mut arrived = false;
         let now = state.now();
@@ -50,12 +71,13 @@ impl Hub {
             && (state.driver.replies.just_delivered(now)
                 || state.driver.write_replies.just_written(now))
         {
-            return (0, false);
+            return (0, AfterPoll::Return);
         }
         if count == 0 {
             state.driver.replies.not_replied();
             state.driver.write_replies.not_replied();
             let mailbox = state.driver.roles.count_poll() && !state.near.is_busy();
+            self.state.poll_receives();
             arrived = state.receive(now, mailbox);
             // A message before the end of the requests that are acknowledged with it: the consumer waits for that.
             count = state.engine.poll_cq_without_settling(cq, into);
@@ -85,21 +107,27 @@ impl Hub {
             self.wake(&mut state);
         }
         state.driver.taken(now, &into[..count]);
-        let pause = if arrived {
+        if count != 0 {
+            turns.found();
+        }
+        let Driver {
+            empty_polls,
+            oversubscription,
+            ..
+        } = &mut state.driver;
+        let pauses = if arrived {
             // Writes of the peer end in no completion here.
-            state.driver.empty_polls.found();
+            empty_polls.found();
             false
-        } else if count == 0 {
-            let Driver {
-                empty_polls,
-                oversubscription,
-                ..
-            } = &mut state.driver;
-            empty_polls.polled(oversubscription, now, schedule::crowded)
         } else {
-            false
+            count == 0 && empty_polls.polled(oversubscription, now, schedule::crowded)
         };
-        (count, pause)
+        let after = if pauses {
+            AfterPoll::Pause
+        } else {
+            AfterPoll::Return
+        };
+        (count, after)
     }
 
     /// Sleeps until something arrives, for [`PAUSE`] at most. Where processors are few, a consumer that polls in a loop keeps its peers

@@ -331,15 +331,17 @@ mod tests {
     use softrxe_near::agreement::{Agreed, Bell, Dial, Door, End};
     use softrxe_near::layout::CONTROL;
     use softrxe_near::{Channel, LARGE_RING};
-    use softrxe_proto::{Completion, CqId};
+    use softrxe_proto::{Completion, CqId, Occupancy};
 
     use super::*;
+    use crate::adapter::poll_turns::PollTurns;
     use crate::transport::open::test_hub;
 
     /// What the helper plans after `count` polls of a consumer that found nothing; `polls` as in [`Hub::round`].
     fn plan_after(hub: &Hub, cq: CqId, count: u32, polls: &mut u32) -> Plan {
+        let turns = PollTurns::new(Occupancy::default());
         for _ in 0..count {
-            let (found, _) = hub.poll(cq, &mut [Completion::default()]);
+            let (found, _) = hub.poll(cq, &turns, &mut [Completion::default()]);
             assert_eq!(found, 0);
         }
         let mut spin = Spin::new(MAX_SPIN, 1);

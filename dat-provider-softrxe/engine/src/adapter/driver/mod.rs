@@ -12,7 +12,8 @@
 //!   in order.
 //!
 //! What a consumer leaves undone (acknowledgements held back for its reply, posts that wait for more) is transmitted with its next
-//! call, at the latest when the helper ends its sleep, or when a datagram wakes the thread that watches the descriptors.
+//! call, at the latest when the helper ends its sleep, or when a datagram wakes the thread that watches the descriptors. A poll that
+//! [steps back](super::poll_turns) leaves it to the threads that use the lock.
 
 pub(crate) mod consumer;
 pub(crate) mod helper;

@@ -1,0 +1,175 @@
+//! How threads share the lock of an adapter.
+//!
+//! The thread that gets the lock fetches the state behind it into its own caches, which takes as long as several posts. So threads that call in
+//! loops should not take turns with each call. A thread that finds the lock held looks again after longer and longer pauses, and the holder
+//! makes several calls meanwhile. Then the thread sleeps until the lock is given to it. A poll without a completion to take does not even wait,
+//! see [`poll_turns`](super::poll_turns).
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::poll_turns::{PollTurns, SteppedBack};
+
+/// First pause, in turns of the processor's instruction for such loops, which takes 10 to 40 ns.
+const FIRST: u32 = 32;
+/// Longest pause: up to 10 us.
+const LONGEST: u32 = 256;
+/// Looks before the thread sleeps. The holder may have lost its processor, or may make a system call.
+const LOOKS: u32 = 10;
+
+/// A mutex that several threads use in loops.
+#[derive(Debug)]
+pub(crate) struct SharedLock<T> {
+    value: Mutex<T>,
+    /// Threads that wait for the lock because of a call that programs make in loops.
+    waiting: AtomicU32,
+    /// Polls that received, wrapping. Changed under the lock only.
+    received: AtomicU32,
+}
+
+impl<T> SharedLock<T> {
+    /// Creates an unlocked one.
+    pub(crate) const fn new(value: T) -> Self {
+        Self {
+            value: Mutex::new(value),
+            waiting: AtomicU32::new(0),
+            received: AtomicU32::new(0),
+        }
+    }
+
+    /// Takes the lock for a call that is not made in loops.
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.value.lock()
+    }
+
+    /// Takes the lock for a call that programs make in loops.
+    #[inline]
+    pub(crate) fn lock_patiently(&self) -> MutexGuard<'_, T> {
+        match self.value.try_lock() {
+            Some(guard) => guard,
+            None => self.wait(),
+        }
+    }
+
+    /// Takes the lock for a poll of the completion queue with these `turns`, unless the queue is empty and other threads use the lock.
+    #[inline]
+    pub(crate) fn lock_to_poll(&self, turns: &PollTurns) -> Result<MutexGuard<'_, T>, SteppedBack> {
+        if turns.begins_at_the_lock()
+            && self.waiting.load(Ordering::Relaxed) == 0
+            && let Some(guard) = self.value.try_lock()
+        {
+            return Ok(guard);
+        }
+        self.take_turns(turns)
+    }
+
+    /// Records that a poll receives. The caller holds the lock.
+    #[inline]
+    pub(crate) fn poll_receives(&self) {
+        // No other thread writes, so no locked instruction is needed.
+        let received = self.received.load(Ordering::Relaxed);
+        self.received
+            .store(received.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_turns(&self, turns: &PollTurns) -> Result<MutexGuard<'_, T>, SteppedBack> {
+        turns.step(|| self.received.load(Ordering::Relaxed))?;
+        Ok(self.lock_patiently())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) -> MutexGuard<'_, T> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let guard = self.look().unwrap_or_else(|| self.value.lock());
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        guard
+    }
+
+    fn look(&self) -> Option<MutexGuard<'_, T>> {
+        let mut pause = FIRST;
+        for _ in 0..LOOKS {
+            for _ in 0..pause {
+                std::hint::spin_loop();
+            }
+            if let Some(guard) = self.value.try_lock() {
+                return Some(guard);
+            }
+            pause = (2 * pause).min(LONGEST);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use softrxe_proto::Occupancy;
+
+    use super::*;
+
+    #[test]
+    fn a_poll_does_not_wait_for_the_lock() {
+        let (lock, turns) = (SharedLock::new(0_u32), PollTurns::new(Occupancy::default()));
+        assert!(lock.lock_to_poll(&turns).is_ok());
+        let held = lock.lock();
+        assert!(lock.lock_to_poll(&turns).is_err());
+        drop(held);
+        // Another thread was there, so some polls step back although the lock is free. No other poll receives, so one of them takes it.
+        let back = (0..)
+            .take_while(|_| lock.lock_to_poll(&turns).is_err())
+            .count();
+        assert!((1..100).contains(&back), "{back}");
+        assert!(lock.lock_to_poll(&turns).is_ok());
+    }
+
+    #[test]
+    fn polls_leave_the_lock_to_a_thread_that_waits_for_it() {
+        let (lock, turns) = (SharedLock::new(0_u32), PollTurns::new(Occupancy::default()));
+        std::thread::scope(|scope| {
+            let held = lock.lock();
+            let waiter = scope.spawn(|| *lock.lock_patiently() += 1);
+            while lock.waiting.load(Ordering::Relaxed) == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert!(lock.lock_to_poll(&turns).is_err());
+            drop(held);
+            waiter.join().unwrap();
+        });
+        assert_eq!(lock.waiting.load(Ordering::Relaxed), 0);
+        assert_eq!(*lock.lock(), 1);
+    }
+
+    #[test]
+    fn one_thread_at_a_time_holds_the_lock() {
+        const ROUNDS: u32 = 2000;
+        let lock = SharedLock::new(0_u32);
+        std::thread::scope(|scope| {
+            for n in 0..4 {
+                let lock = &lock;
+                scope.spawn(move || {
+                    let turns = PollTurns::new(Occupancy::default());
+                    let mut done = 0;
+                    while done < ROUNDS {
+                        let guard = if n % 2 == 0 {
+                            Ok(lock.lock_patiently())
+                        } else {
+                            lock.lock_to_poll(&turns)
+                        };
+                        let Ok(mut guard) = guard else { continue };
+                        let seen = *guard;
+                        lock.poll_receives();
+                        *guard = seen + 1;
+                        done += 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock(), 4 * ROUNDS);
+    }
+}
