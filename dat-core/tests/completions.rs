@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Events, Null, Qp, eventually, open, qp, request};
+use common::{Events, Null, Qp, before_next_poll, eventually, open, qp, request};
 use dat_core::attr::EpAttr;
 use dat_core::cno::{Agent, Cno, CnoProxy};
 use dat_core::ep::{Ep, EpParts};
@@ -267,6 +267,41 @@ fn a_wait_counts_no_suppressed_completion_and_is_fast_again_once_these_are_taken
     side.qp.finish_requests(2);
     assert_eq!(wait_now(&side, &mut sink), (Some(0), true));
     assert_eq!(cookies(&sink), [2, 4, 6]);
+    side.close();
+}
+
+/// Another thread posts while a wait has found that all completions give events, and polls for more of them.
+#[test]
+fn a_wait_counts_no_suppressed_completion_that_comes_while_it_polls() {
+    let side = side_of(NONE, NONE, 64);
+    let mut sink = Events::default();
+    // The first completion makes the next ones fast.
+    side.send(1, NONE);
+    side.qp.finish_requests(1);
+    assert_eq!(wait_now(&side, &mut sink), (Some(0), false));
+    // More than a batch, so the wait polls once more.
+    for cookie in 2..=19 {
+        side.send(cookie, NONE);
+    }
+    side.qp.finish_requests(18);
+    let (ep, qp) = (side.ep, Arc::clone(&side.qp));
+    assert_eq!(side.evd.wait_polled(&mut sink, None), Polled::Batched);
+    before_next_poll(move || {
+        for cookie in 20..=35 {
+            // The 33rd request is signaled whatever its flags.
+            let flags = if cookie == 33 {
+                CompletionFlags::SUPPRESS
+            } else {
+                NONE
+            };
+            ep.post_send(&[], cookie, flags).unwrap();
+        }
+        qp.finish_requests(16);
+    });
+    assert_eq!(side.evd.wait_batched(&mut sink), Some(32));
+    assert_eq!(cookies(&sink), [1, 2]);
+    let left: Vec<_> = (3..=35).filter(|cookie| *cookie != 33).collect();
+    assert_eq!(side.cookies(), left);
     side.close();
 }
 

@@ -110,8 +110,14 @@ impl<T: Transport> Evd<T> {
     /// no thread waits.
     #[inline(always)]
     fn allows_fast_wait(&self, inner: &Inner<T>, word: u64) -> bool {
-        self.head.word.load(Ordering::Relaxed) == word
-            && self.silent.load(Ordering::Acquire) == inner.queue.silent
+        self.head.word.load(Ordering::Relaxed) == word && !self.has_silent(inner)
+    }
+
+    /// Returns true if a completion that was polled may give no event. Each such completion is announced before its request is posted, so
+    /// ask after the poll.
+    #[inline(always)]
+    fn has_silent(&self, inner: &Inner<T>) -> bool {
+        self.silent.load(Ordering::Acquire) != inner.queue.silent
     }
 
     /// Hands out an event that is queued, or a completion that is there, with a threshold of 1; returns how many are left.
@@ -144,7 +150,12 @@ impl<T: Transport> Evd<T> {
         if queue.may_have_more() {
             queue.collect_overflow();
         }
-        queue.remaining() as u32
+        // Another thread may have posted a request that gives no event since the word was looked at, and its completion may be here.
+        if self.has_silent(&inner) {
+            inner.queue.drain_ready();
+            return self.publish_word(&inner);
+        }
+        inner.queue.remaining() as u32
     }
 
     /// Hands out the first event once `threshold` events are queued (dat_evd_wait); returns how many are left. A

@@ -212,7 +212,13 @@ fn sleep(parker: &Parker, timeout: Option<Duration>, ready: &mut dyn FnMut() -> 
 thread_local! {
     /// Number of adapters that this thread closed.
     pub(crate) static LEAVES: Cell<u32> = const { Cell::new(0) };
+    static BEFORE_POLL: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
     static AT_PARK: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+/// Sets a function that runs where this thread polls the transport next: what another thread may do at that moment.
+pub(crate) fn before_next_poll(act: impl FnOnce() + 'static) {
+    BEFORE_POLL.set(Some(Box::new(act)));
 }
 
 /// Sets a function that runs when this thread waits for a completion or an event: after the wait has begun, and before it can end.
@@ -322,6 +328,9 @@ impl Transport for Null {
     }
 
     fn poll_cq(cq: &Self::Cq, into: &mut [Raw]) -> usize {
+        if let Some(act) = BEFORE_POLL.take() {
+            act();
+        }
         let mut cq = cq.queue.lock();
         let n = cq.len().min(into.len());
         for (to, from) in into.iter_mut().zip(cq.drain(..n)) {
