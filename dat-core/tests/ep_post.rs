@@ -195,6 +195,32 @@ fn each_wrong_argument_has_its_code_and_posts_nothing() {
     assert_eq!(next(p.client.request), None);
 }
 
+/// A program that posts to an ended connection and takes no event does not use up the memory.
+#[test]
+fn posts_that_are_flushed_at_once_are_refused_while_the_evd_is_full() {
+    let side = Side::open();
+    let ep = side.ep();
+    ep.connect(PEER, BLACK_HOLE, None, b"", 0, 0).unwrap();
+    ep.disconnect(Close::Abrupt).unwrap();
+    let full = Error::resource(Subtype::ResourceMemory);
+    let post = |receives| match receives {
+        true => ep.post_recv(&[], 1, NONE),
+        false => ep.post_send(&[], 1, NONE),
+    };
+    for (evd, receives) in [(side.request, false), (side.recv, true)] {
+        let posted = (0..10_000).take_while(|_| post(receives).is_ok()).count();
+        assert!((16..1000).contains(&posted), "{posted}");
+        assert_eq!(post(receives), Err(full));
+        assert!(next(evd).is_some());
+        post(receives).unwrap();
+        assert_eq!(post(receives), Err(full));
+        assert_eq!(all(evd).len(), posted);
+        post(receives).unwrap();
+        assert_eq!(all(evd).len(), 1);
+    }
+    ep.free().unwrap();
+}
+
 /// dat_ep_post_send: INVALID_STATE unless Connected or Disconnected; flushed at once when Disconnected.
 /// dat_ep_post_recv: valid in all states.
 #[test]

@@ -10,7 +10,7 @@ use super::ring::{Outstanding, Ring, SlotInfo, id};
 use super::{DEAD, Ep, EpState};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::evd::Evd;
-use crate::event::{Dto, DtoOp, DtoStatus, Event};
+use crate::event::{Dto, DtoOp, DtoStatus};
 use crate::flags::CompletionFlags;
 use crate::iov::{Iov, LmrTriplet, RmrTriplet};
 use crate::transport::{Op, Request, Transport};
@@ -236,36 +236,41 @@ impl<T: Transport> Ep<T> {
         let Some(iov) = post.iov.within(queue.max_iov) else {
             return Err(Error::arg(2));
         };
-        let (evd, completion_evd) = (queue.evd, queue.completion_evd);
+        let evds = (queue.evd, queue.completion_evd);
+        let depth = queue.depth;
         drop(queue);
-        self.flush_at_once(evd, completion_evd, post.cookie, post.kind, length_of(iov));
-        Ok(())
+        self.flush_at_once(evds, depth, post.cookie, post.kind, length_of(iov))
     }
 
     /// Posts the flushed completion of a request or receive that never reaches the transport, behind those that the
-    /// transport flushed.
+    /// transport flushed. `evds` are that of its event and that of its completion, `depth` is the queue's.
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES` while the program leaves more events in the EVD than it and the queue have room for.
     #[cold]
     #[inline(never)]
     pub(super) fn flush_at_once(
         &'static self,
-        evd: Option<&'static Evd<T>>,
-        completion_evd: Option<&'static Evd<T>>,
+        (evd, completion_evd): (Option<&'static Evd<T>>, Option<&'static Evd<T>>),
+        depth: u32,
         cookie: u64,
         op: DtoOp,
         length: u64,
-    ) {
+    ) -> Result<()> {
         if let Some(evd) = completion_evd {
             evd.drain();
         }
-        if let Some(evd) = evd {
-            evd.post(Event::Dto(Dto {
-                ep: self.handle(),
-                cookie,
-                status: DtoStatus::Flushed,
-                op,
-                length: if op == DtoOp::Receive { 0 } else { length },
-                ..Dto::default()
-            }));
+        let dto = Dto {
+            ep: self.handle(),
+            cookie,
+            status: DtoStatus::Flushed,
+            op,
+            length: if op == DtoOp::Receive { 0 } else { length },
+            ..Dto::default()
+        };
+        match evd {
+            Some(evd) if !evd.post_flushed(dto, depth) => Err(FULL),
+            _ => Ok(()),
         }
     }
 

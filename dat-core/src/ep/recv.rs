@@ -79,14 +79,15 @@ impl<T: Transport> Ep<T> {
             return Err(self.no_receives());
         }
         if self.state.is(EpState::Disconnected) {
-            let (evd, completion_evd) = (queue.evd, queue.completion_evd);
+            let evds = (queue.evd, queue.completion_evd);
+            let depth = queue.depth;
             drop(queue);
             let op = if self.is_datagram() {
                 DtoOp::ReceiveUd
             } else {
                 DtoOp::Receive
             };
-            self.flush_at_once(evd, completion_evd, cookie, op, 0);
+            self.flush_at_once(evds, depth, cookie, op, 0)?;
             return Ok(None);
         }
         if outstanding(queue.head, &self.recv_ring) >= queue.depth {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Evd, Inner, dead};
 use crate::cno::Cno;
 use crate::error::{Error, Kind as ErrorKind, Result};
-use crate::event::{AsyncEvent, Event, RawHandle};
+use crate::event::{AsyncEvent, Dto, Event, RawHandle};
 use crate::flags::EvdFlags;
 use crate::head::raw;
 use crate::ia::Ia;
@@ -96,6 +96,25 @@ impl<T: Transport> Evd<T> {
         };
         wakeup.deliver();
         true
+    }
+
+    /// Queues the flushed completion of a request that did not reach the transport, like [`Evd::post`]. Returns false if the queue holds as many
+    /// events as its length and `most`: then nothing is queued. A program that posts and takes no event must not use up the memory.
+    pub(crate) fn post_flushed(&'static self, dto: Dto, most: u32) -> bool {
+        let (queued, wakeup) = {
+            let mut inner = self.inner.lock();
+            if !self.head.alive() {
+                return true;
+            }
+            let notify = inner.queue.drain_ready();
+            let has_room = inner.queue.len() < inner.qlen.max(most) as usize;
+            if has_room {
+                inner.queue.push(Event::Dto(dto));
+            }
+            (has_room, self.choose_wakeup(&mut inner, notify || has_room))
+        };
+        wakeup.deliver();
+        queued
     }
 
     /// Logs a lost event. Posts `DAT_ASYNC_ERROR_EVD_OVERFLOW` to the IA's asynchronous EVD if it is the `first` since there was
