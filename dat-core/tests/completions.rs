@@ -353,6 +353,38 @@ fn an_event_follows_the_completions_that_preceded_it() {
     side.close();
 }
 
+/// A program that binds on an ended connection and takes no event does not use up the memory.
+#[test]
+fn binds_that_are_flushed_at_once_are_refused_while_the_evd_is_full() {
+    let side = side(NONE, NONE);
+    let rmr = Rmr::create(side.pz).unwrap();
+    let nothing = LmrRange {
+        lmr_context: 0,
+        address: 0,
+        length: 0,
+    };
+    let unbind = || {
+        rmr.bind(
+            None,
+            nothing,
+            MemPriv::empty(),
+            VaType::Va,
+            side.ep,
+            1,
+            NONE,
+        )
+    };
+    side.ep.disconnect(Close::Abrupt).unwrap();
+    side.cookies();
+    let posted = (0..10_000).take_while(|_| unbind().is_ok()).count();
+    assert_eq!(posted, 20, "as many as the EVD has room for");
+    assert_eq!(unbind(), Err(Error::resource(Subtype::ResourceMemory)));
+    assert_eq!(side.cookies(), [1; 20]);
+    unbind().unwrap();
+    assert_eq!(side.cookies(), [1]);
+    side.close();
+}
+
 #[test]
 fn suppressed_completions_are_skipped() {
     let side = side(NONE, NONE);

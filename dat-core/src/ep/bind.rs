@@ -4,8 +4,7 @@ use super::post::{SUPPRESS, info_bits};
 use super::ring::{Outstanding, SlotInfo, id};
 use super::{DEAD, Ep, EpState};
 use crate::error::{Error, Result};
-use crate::evd::Evd;
-use crate::event::{Dto, DtoOp, DtoStatus, Event};
+use crate::event::{Dto, DtoOp};
 use crate::flags::CompletionFlags;
 use crate::transport::{Bind, Transport, WrId};
 
@@ -28,14 +27,20 @@ impl<T: Transport> Ep<T> {
             return Err(Error::arg(7));
         }
         if queue.head == queue.limit {
-            let (evd, completion_evd) = (queue.evd, queue.completion_evd);
+            let evds = (queue.evd, queue.completion_evd);
+            let depth = queue.depth;
             queue = match self.refill(queue) {
                 Ok(queue) => queue,
                 Err(Some(full)) => return Err(full),
                 Err(None) if !self.head.alive() => return Err(DEAD),
                 Err(None) if self.current_state() == EpState::Disconnected => {
-                    self.flush_bind(evd, completion_evd, cookie, rmr_index);
-                    return Ok(0);
+                    let dto = Dto {
+                        rmr: T::arenas().rmr.get(rmr_index).map_or(0, crate::head::raw),
+                        cookie,
+                        op: DtoOp::BindMw,
+                        ..Dto::default()
+                    };
+                    return self.flush_at_once(evds, depth, dto).map(|()| 0);
                 }
                 Err(None) => return Err(self.current_state().refuse()),
             };
@@ -57,27 +62,5 @@ impl<T: Transport> Ep<T> {
             T::post_bind(qp, &bind).inspect_err(|_| queue.undo_announcement(announced))?;
         queue.head = queue.head.wrapping_add(1);
         Ok(context)
-    }
-
-    fn flush_bind(
-        &'static self,
-        evd: Option<&'static Evd<T>>,
-        completion_evd: Option<&'static Evd<T>>,
-        cookie: u64,
-        rmr_index: u32,
-    ) {
-        if let Some(evd) = completion_evd {
-            evd.drain();
-        }
-        if let Some(evd) = evd {
-            evd.post(Event::Dto(Dto {
-                ep: self.handle(),
-                rmr: T::arenas().rmr.get(rmr_index).map_or(0, crate::head::raw),
-                cookie,
-                status: DtoStatus::Flushed,
-                op: DtoOp::BindMw,
-                ..Dto::default()
-            }));
-        }
     }
 }

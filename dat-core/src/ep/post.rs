@@ -239,10 +239,16 @@ impl<T: Transport> Ep<T> {
         let evds = (queue.evd, queue.completion_evd);
         let depth = queue.depth;
         drop(queue);
-        self.flush_at_once(evds, depth, post.cookie, post.kind, length_of(iov))
+        let dto = Dto {
+            cookie: post.cookie,
+            op: post.kind,
+            length: length_of(iov),
+            ..Dto::default()
+        };
+        self.flush_at_once(evds, depth, dto)
     }
 
-    /// Posts the flushed completion of a request or receive that never reaches the transport, behind those that the
+    /// Posts the flushed completion `dto` of a request, bind or receive that never reaches the transport, behind those that the
     /// transport flushed. `evds` are that of its event and that of its completion, `depth` is the queue's.
     ///
     /// # Errors
@@ -253,20 +259,15 @@ impl<T: Transport> Ep<T> {
         &'static self,
         (evd, completion_evd): (Option<&'static Evd<T>>, Option<&'static Evd<T>>),
         depth: u32,
-        cookie: u64,
-        op: DtoOp,
-        length: u64,
+        dto: Dto,
     ) -> Result<()> {
         if let Some(evd) = completion_evd {
             evd.drain();
         }
         let dto = Dto {
             ep: self.handle(),
-            cookie,
             status: DtoStatus::Flushed,
-            op,
-            length: if op == DtoOp::Receive { 0 } else { length },
-            ..Dto::default()
+            ..dto
         };
         match evd {
             Some(evd) if !evd.post_flushed(dto, depth) => Err(FULL),

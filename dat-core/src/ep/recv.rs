@@ -7,7 +7,7 @@ use super::queue::RecvQueue;
 use super::ring::{Outstanding, SlotInfo, id};
 use super::{DEAD, Ep, EpState};
 use crate::error::{Error, Result, Subtype};
-use crate::event::DtoOp;
+use crate::event::{Dto, DtoOp};
 use crate::flags::CompletionFlags;
 use crate::iov::Iov;
 use crate::transport::Transport;
@@ -87,7 +87,12 @@ impl<T: Transport> Ep<T> {
             } else {
                 DtoOp::Receive
             };
-            self.flush_at_once(evds, depth, cookie, op, 0)?;
+            let dto = Dto {
+                cookie,
+                op,
+                ..Dto::default()
+            };
+            self.flush_at_once(evds, depth, dto)?;
             return Ok(None);
         }
         if outstanding(queue.head, &self.recv_ring) >= queue.depth {

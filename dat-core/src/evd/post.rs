@@ -62,8 +62,8 @@ impl<T: Transport> Evd<T> {
         Ok(())
     }
 
-    /// Queues an event behind the completions that are there, and delivers the wakeup. If there is no room for an
-    /// event that is no completion, [reports](Evd::overflow) that and returns false: the event is lost. The caller holds no lock that an agent's calls could need; see [`crate::lock_order`].
+    /// Queues an event behind the completions that are there, and delivers the wakeup. If there is no room for it,
+    /// [reports](Evd::overflow) that and returns false: the event is lost. The caller holds no lock that an agent's calls could need; see [`crate::lock_order`].
     pub(crate) fn post(&'static self, event: Event) -> bool {
         let wakeup = {
             let mut inner = self.inner.lock();
@@ -76,7 +76,7 @@ impl<T: Transport> Evd<T> {
             ));
             let notify = inner.queue.drain_ready();
             let full = inner.queue.len() >= inner.qlen as usize;
-            if full && !matches!(event, Event::Dto(_)) {
+            if full {
                 let wakeup = self.choose_wakeup(&mut inner, notify);
                 let qlen = inner.qlen;
                 let first = !std::mem::replace(&mut inner.overflowed, true);
@@ -90,7 +90,7 @@ impl<T: Transport> Evd<T> {
             if matches!(event, Event::ConnectionRequest { .. }) {
                 inner.poll_yield.request_arrived();
             }
-            inner.overflowed &= full;
+            inner.overflowed = false;
             inner.queue.push(event);
             self.choose_wakeup(&mut inner, true)
         };
@@ -107,7 +107,9 @@ impl<T: Transport> Evd<T> {
                 return true;
             }
             let notify = inner.queue.drain_ready();
-            let has_room = inner.queue.len() < inner.qlen.max(most) as usize;
+            let queued = inner.queue.len();
+            inner.overflowed &= queued >= inner.qlen as usize;
+            let has_room = queued < inner.qlen.max(most) as usize;
             if has_room {
                 inner.queue.push(Event::Dto(dto));
             }
