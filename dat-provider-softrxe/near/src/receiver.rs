@@ -55,7 +55,7 @@ pub struct Receiver {
     mtu: u32,
     /// Length of the record that `next` returned last, until it is released.
     current: u64,
-    /// That record lends its payload.
+    /// Whether that record lends its payload.
     is_lent: bool,
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::poll_turns::{PollTurns, SteppedBack};
+use super::poll_turns::{AfterPoll, PollTurns};
 
 /// First pause, in turns of the processor's instruction for such loops, which takes 10 to 40 ns.
 const FIRST: u32 = 32;
@@ -55,7 +55,7 @@ impl<T> SharedLock<T> {
 
     /// Takes the lock for a poll of the completion queue with these `turns`, unless the queue is empty and other threads use the lock.
     #[inline]
-    pub(crate) fn lock_to_poll(&self, turns: &PollTurns) -> Result<MutexGuard<'_, T>, SteppedBack> {
+    pub(crate) fn lock_to_poll(&self, turns: &PollTurns) -> Result<MutexGuard<'_, T>, AfterPoll> {
         if turns.begins_at_the_lock()
             && self.waiting.load(Ordering::Relaxed) == 0
             && let Some(guard) = self.value.try_lock()
@@ -76,7 +76,7 @@ impl<T> SharedLock<T> {
 
     #[cold]
     #[inline(never)]
-    fn take_turns(&self, turns: &PollTurns) -> Result<MutexGuard<'_, T>, SteppedBack> {
+    fn take_turns(&self, turns: &PollTurns) -> Result<MutexGuard<'_, T>, AfterPoll> {
         turns.step(|| self.received.load(Ordering::Relaxed))?;
         Ok(self.lock_patiently())
     }

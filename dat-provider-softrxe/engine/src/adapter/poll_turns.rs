@@ -14,15 +14,15 @@ use softrxe_proto::Occupancy;
 const MIN_INTERVAL: u16 = 4;
 const MAX_INTERVAL: u16 = 512;
 
-/// What a poll is to do while other threads use the lock.
+/// What a thread is to do after a poll that found nothing, once it has released its own locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
-    /// Take the lock, and wait for it if need be.
-    Forward,
-    /// Return without the lock.
-    Back,
-    /// The same. The thread has found nothing for long, so it lets other threads run.
-    BackAndYield,
+pub(crate) enum AfterPoll {
+    /// Return to the consumer.
+    Return,
+    /// Yield to other threads.
+    Yield,
+    /// [Pause](super::hub::Hub::pause).
+    Pause,
 }
 
 /// Where the polls of a completion queue are.
@@ -44,27 +44,28 @@ impl Turn {
         received: 0,
     };
 
-    /// Returns what a poll is to do that found another thread at the lock, or that comes after one which stepped back. `received` returns the
-    /// number of polls of the adapter that have received.
-    fn step(&mut self, occupied: bool, received: impl FnOnce() -> u32) -> Step {
+    /// Decides what a poll does that found another thread at the lock, or that comes after one which stepped back: `Ok` if it takes the lock.
+    /// `received` returns the number of polls of the adapter that have received.
+    fn step(&mut self, occupied: bool, received: impl FnOnce() -> u32) -> Result<(), AfterPoll> {
         if occupied {
             *self = Self::ALONE;
-            return Step::Forward;
+            return Ok(());
         }
         self.stepped_back += 1;
         if self.stepped_back == 1 {
             self.received = received();
-            return Step::Back;
+            return Err(AfterPoll::Return);
         }
         if self.stepped_back < self.interval {
-            return Step::Back;
+            return Err(AfterPoll::Return);
         }
         let now = received();
         let others_receive = std::mem::replace(&mut self.received, now) != now;
         let step = match (others_receive, self.interval) {
-            (false, _) => Step::Forward,
-            (true, MAX_INTERVAL) => Step::BackAndYield,
-            (true, _) => Step::Back,
+            (false, _) => Ok(()),
+            // It has found nothing for long.
+            (true, MAX_INTERVAL) => Err(AfterPoll::Yield),
+            (true, _) => Err(AfterPoll::Return),
         };
         self.stepped_back = u16::from(others_receive);
         self.interval = (2 * self.interval).min(MAX_INTERVAL);
@@ -82,13 +83,6 @@ impl Turn {
             received: (bits >> 32) as u32,
         }
     }
-}
-
-/// Why a poll returned without the lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SteppedBack {
-    /// The thread is to yield to others, once it has released its own locks.
-    pub(crate) yields: bool,
 }
 
 /// Turns of the polls of one completion queue. One thread at a time polls it.
@@ -116,15 +110,11 @@ impl PollTurns {
 
     /// Decides what a poll does that found another thread at the lock, or that does not [begin there](Self::begins_at_the_lock): `Ok` if it takes the
     /// lock. `received`: number of polls of the adapter that have received.
-    pub(crate) fn step(&self, received: impl FnOnce() -> u32) -> Result<(), SteppedBack> {
+    pub(crate) fn step(&self, received: impl FnOnce() -> u32) -> Result<(), AfterPoll> {
         let mut turn = Turn::from_bits(self.turn.load(Ordering::Relaxed));
         let step = turn.step(self.occupancy.is_occupied(), received);
         self.turn.store(turn.to_bits(), Ordering::Relaxed);
-        match step {
-            Step::Forward => Ok(()),
-            Step::Back => Err(SteppedBack { yields: false }),
-            Step::BackAndYield => Err(SteppedBack { yields: true }),
-        }
+        step
     }
 
     /// Records that a poll took completions. Called with the lock.
@@ -147,9 +137,11 @@ mod tests {
         let (mut back, mut yields) = (0, 0);
         while back < max {
             match turn.step(false, &mut received) {
-                Step::Forward => break,
-                Step::Back => back += 1,
-                Step::BackAndYield => (back, yields) = (back + 1, yields + 1),
+                Ok(()) => break,
+                Err(after) => {
+                    back += 1;
+                    yields += u32::from(after == AfterPoll::Yield);
+                }
             }
         }
         (back, yields)
@@ -159,7 +151,7 @@ mod tests {
     fn a_poll_takes_the_lock_at_once_if_there_is_a_completion() {
         let mut turn = Turn::ALONE;
         steps(&mut turn, 100, || 0);
-        assert_eq!(turn.step(true, || 0), Step::Forward);
+        assert_eq!(turn.step(true, || 0), Ok(()));
         assert_eq!(turn, Turn::ALONE);
     }
 

@@ -11,7 +11,7 @@ use softrxe_port::slot::slot_of_qpn;
 use softrxe_proto::{Completion, CqId, DatagramPeer, PostError, Qpn, SendRequest};
 
 use super::super::hub::{Arrived, Hub, State};
-use super::super::poll_turns::{PollTurns, SteppedBack};
+use super::super::poll_turns::{AfterPoll, PollTurns};
 use super::helper::POLL_SLEEP;
 use super::state::{Driver, MIN_SLEEP, Watcher};
 use crate::adaptive::oversubscription::PAUSE;
@@ -23,17 +23,6 @@ const YIELD_AFTER: Duration = Duration::from_micros(12);
 
 /// Looks of a spinning waiter for which the clock is read once: a look takes as long as a few readings.
 const LOOKS_OF_A_READING: u32 = 4;
-
-/// What the caller of [`Hub::poll`] is to do once it has released its locks, if the poll found nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum AfterPoll {
-    /// Return to the consumer.
-    Return,
-    /// Yield to other threads.
-    Yield,
-    /// [Pause](Hub::pause).
-    Pause,
-}
 
 impl Hub {
     /// Takes completions that are there; returns how many. Does not drive the engine.
@@ -60,8 +49,7 @@ impl Hub {
     ) -> (usize, AfterPoll) {
         let mut state = match self.state.lock_to_poll(turns) {
             Ok(state) => state,
-            Err(SteppedBack { yields: true }) => return (0, AfterPoll::Yield),
-            Err(SteppedBack { yields: false }) => return (0, AfterPoll::Return),
+            Err(after) => return (0, after),
         };
         let mut count = state.engine.poll_cq(cq, into);
         let mut arrived = false;
