@@ -1,5 +1,7 @@
 //! `dat demo`: transfers data between two processes by every operation, and verifies every byte.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::error::Error;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -34,6 +36,8 @@ struct Side {
     done: Evd,
     connections: Evd,
     messages: Region,
+    /// Messages that no call has returned yet.
+    arrived: RefCell<VecDeque<[u8; MESSAGE]>>,
     window: Region,
     ia: Ia,
 }
@@ -57,6 +61,7 @@ impl Side {
             done,
             connections,
             messages,
+            arrived: RefCell::default(),
             window,
             ia,
         })
@@ -76,21 +81,27 @@ impl Side {
             .post_send(&[self.messages.slice(SEND..SEND + MESSAGE)], 2)
     }
 
-    /// Waits for `sends` completions of requests and for one message, and posts the next receive.
+    /// Waits for `sends` completions of requests and for one message, and posts the next receive. A message after that one may complete before
+    /// our request does: it is the next call's.
     fn exchange(&self, sends: usize) -> Result<[u8; MESSAGE], dat::Error> {
-        let (mut left, mut message) = (sends, None);
-        while left > 0 || message.is_none() {
+        let mut left = sends;
+        let mut messages = self.arrived.borrow_mut();
+        loop {
+            if left == 0
+                && let Some(message) = messages.pop_front()
+            {
+                return Ok(message);
+            }
             match self.done.wait_completion(TIMEOUT)? {
                 Completion { cookie: 1, .. } => {
                     let mut bytes = [0; MESSAGE];
                     self.messages.read(RECV, &mut bytes);
-                    message = Some(bytes);
+                    messages.push_back(bytes);
                     self.post_recv()?;
                 }
                 _ => left -= 1,
             }
         }
-        Ok(message.unwrap_or([0; MESSAGE]))
     }
 
     /// Sends the address of our window to the peer and receives the peer's.

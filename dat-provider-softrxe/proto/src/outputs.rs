@@ -151,11 +151,6 @@ impl Outputs {
         }
     }
 
-    /// Returns true if the next completion raises an event.
-    pub(crate) fn is_armed(&self, cq: CqId) -> bool {
-        matches!(self.cqs.get(cq.0 as usize), Some(Some(cq)) if cq.armed)
-    }
-
     pub(crate) fn poll_cq(&mut self, cq: CqId, into: &mut [Completion]) -> usize {
         let Some(cq) = self.cq(cq) else { return 0 };
         // Most calls find none or one. `drain` costs as much as both.

@@ -1,7 +1,7 @@
 //! The engine: all protocol state of one local address.
 //!
 //! This file has its fields, events and deadlines; `verbs` has the verbs. `input` parses datagrams and finds their queue pair, `output` fills the
-//! driver's buffer, `near` has the records of channels, `near_post` the posts that make theirs at once, `near_datagram` those of datagrams, `unsettled` an acknowledgement that is handled late, `cm`, `cm_message` and `cm_step` execute the connection manager, `timers` holds deadlines.
+//! driver's buffer, `near` has the records of channels, `near_post` the posts that make theirs at once, `near_datagram` those of datagrams, `cm`, `cm_message` and `cm_step` execute the connection manager, `timers` holds deadlines.
 
 mod cm;
 mod cm_message;
@@ -12,7 +12,6 @@ mod near_datagram;
 mod near_post;
 mod output;
 mod timers;
-mod unsettled;
 mod verbs;
 
 use std::collections::{TryReserveError, VecDeque};
@@ -36,7 +35,6 @@ use crate::wire::icrc_cache::IcrcCache;
 use near::Channel;
 pub use near_post::NearPoster;
 use timers::{Owner, Timers};
-use unsettled::Unsettled;
 
 /// Why a queue pair was not created or connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -98,8 +96,6 @@ pub struct Engine<M> {
     pending_armed: Option<Time>,
     /// Runs of queue pairs that were sent before the waiting management datagrams.
     overtaken: u32,
-    /// An acknowledgement that came with the last record.
-    unsettled: Option<Unsettled>,
 }
 
 impl<M: Memory> Engine<M> {
@@ -125,7 +121,6 @@ impl<M: Memory> Engine<M> {
             keepalive_armed: false,
             pending_armed: None,
             overtaken: 0,
-            unsettled: None,
             random,
             config,
         }
@@ -203,7 +198,6 @@ impl<M: Memory> Engine<M> {
 
     /// Handles all deadlines up to `now`.
     pub fn handle_timeout(&mut self, now: Time) {
-        self.settle();
         while let Some((at, owner)) = self.timers.expired(now) {
             match owner {
                 Owner::Cm(id) => self.cm_timeout(now, at, id),
@@ -267,21 +261,9 @@ impl<M: Memory> Engine<M> {
         (qp.qpn == qpn).then_some(slot)
     }
 
-    /// Calls `call` with a queue pair, after an acknowledgement that was left is handled.
+    /// Calls `call` with a queue pair.
     #[inline]
     fn with_qp<R>(
-        &mut self,
-        now: Time,
-        slot: u32,
-        call: impl FnOnce(&mut Qp, &mut Context<'_, M>) -> R,
-    ) -> Option<R> {
-        self.settle();
-        self.with_unsettled_qp(now, slot, call)
-    }
-
-    /// Calls `call` with a queue pair, which may have an acknowledgement left.
-    #[inline]
-    fn with_unsettled_qp<R>(
         &mut self,
         now: Time,
         slot: u32,

@@ -421,9 +421,6 @@ impl<M: Memory> Engine<M> {
         if !self.config.ack_delay.is_zero() {
             self.arm(now, slot);
         }
-        if let Some(psn) = arrival.acknowledged {
-            self.leave_unsettled(now, slot, psn);
-        }
         true
     }
 

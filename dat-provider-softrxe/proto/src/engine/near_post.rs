@@ -28,12 +28,10 @@ impl<M: Memory> Engine<M> {
         let Link::Near(channel) = qp.link() else {
             return None;
         };
-        let left = self.unsettled.filter(|left| left.slot == slot);
-        let acknowledged = left.map(|left| left.psn);
         let is_first = self.channel(channel)?.ready.is_empty();
         let poster = NearPoster {
             channel,
-            busy: qp.in_flight_after(acknowledged),
+            busy: qp.in_flight(),
             slot,
         };
         (is_first && length < u64::from(MIN_LENT)).then_some(poster)
@@ -56,12 +54,7 @@ impl<M: Memory> Engine<M> {
     ) -> Result<bool, PostError> {
         let (slot, id) = (poster.slot, poster.channel);
         let mut is_timed = false;
-        if let Some(left) = &mut self.unsettled
-            && left.slot == slot
-        {
-            left.at = now;
-        }
-        let posted = self.with_unsettled_qp(now, slot, |qp, cx| {
+        let posted = self.with_qp(now, slot, |qp, cx| {
             // The timer of an earlier request runs on.
             is_timed = poster.busy && qp.armed.is_some();
             let Some(length) = qp.post_express(cx, request, room, commit)? else {

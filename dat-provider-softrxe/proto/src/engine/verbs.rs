@@ -42,21 +42,12 @@ impl<M: Memory> Engine<M> {
     /// Arms the queue: the next completion raises [`Event::CqReady`](crate::Event::CqReady) once. Completions that are queued already raise
     /// nothing, so poll after arming.
     pub fn arm_cq(&mut self, cq: CqId) {
-        self.settle();
         self.out.arm_cq(cq);
     }
 
     /// Takes completions in order. Returns their number.
     #[inline]
     pub fn poll_cq(&mut self, cq: CqId, into: &mut [Completion]) -> usize {
-        self.settle();
-        self.out.poll_cq(cq, into)
-    }
-
-    /// Takes completions without those that an acknowledgement brings which came with the last record: these are there with the next
-    /// [`poll_cq`](Self::poll_cq).
-    #[inline]
-    pub fn poll_cq_without_settling(&mut self, cq: CqId, into: &mut [Completion]) -> usize {
         self.out.poll_cq(cq, into)
     }
 
@@ -176,7 +167,6 @@ impl<M: Memory> Engine<M> {
     ///
     /// Poll transmits first: the acknowledgements that it owes are lost with it.
     pub fn destroy_qp(&mut self, now: Time, qpn: Qpn) {
-        self.settle();
         self.abandon_connection(now, qpn);
         self.leave_link(qpn);
         self.memory.recall(qpn);
@@ -191,7 +181,6 @@ impl<M: Memory> Engine<M> {
 
     /// Moves a queue pair to Error: all outstanding requests complete as flushed, and its connection ends.
     pub fn fail_qp(&mut self, now: Time, qpn: Qpn) {
-        self.settle();
         self.abandon_connection(now, qpn);
         self.break_qp(now, qpn);
     }
@@ -199,7 +188,6 @@ impl<M: Memory> Engine<M> {
     /// Moves a queue pair back to unconnected. Outstanding requests do not complete, and its connection ends in the
     /// background.
     pub fn reset_qp(&mut self, now: Time, qpn: Qpn) {
-        self.settle();
         self.abandon_connection(now, qpn);
         self.leave_link(qpn);
         self.memory.recall(qpn);
@@ -274,8 +262,7 @@ impl<M: Memory> Engine<M> {
     /// See [`PostError`]; nothing was posted then.
     pub fn post_recv(&mut self, qpn: Qpn, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
         let slot = self.slot(qpn).ok_or(PostError::UnknownQueue)?;
-        // A receive does not depend on what is left, and the time is not known here.
-        self.with_unsettled_qp(Time::ZERO, slot, |qp, cx| qp.post_recv(cx, wr_id, sges))
+        self.with_qp(Time::ZERO, slot, |qp, cx| qp.post_recv(cx, wr_id, sges))
             .unwrap_or(Err(PostError::UnknownQueue))
     }
 }

@@ -44,7 +44,7 @@ impl Qp {
     }
 
     /// Handles a positive acknowledgement of everything up to `psn`.
-    pub(crate) fn handle_ack<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn) {
+    pub(super) fn handle_ack<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn) {
         let r = &self.requester;
         if !self.state.sends() || psn.is_before(r.una) || !psn.is_before(r.high) {
             return;
@@ -54,15 +54,6 @@ impl Qp {
         if !self.requester.una.distance(psn).is_positive() {
             self.handle_gap(cx);
         }
-    }
-
-    /// Returns true if an acknowledgement of everything up to `psn` completes a request with a completion.
-    pub(crate) fn completes_with(&self, psn: Psn) -> bool {
-        let ring = &self.requester.ring;
-        let acknowledged = (0..ring.len())
-            .map_while(|n| ring.get(ring.head().wrapping_add(n)))
-            .take_while(|wqe| wqe.span.is_some_and(|(start, _)| !psn.is_before(start)));
-        acknowledged.into_iter().any(|wqe| wqe.signaled)
     }
 
     /// Acknowledges everything before `psn`: the peer's DREQ states that it was received.

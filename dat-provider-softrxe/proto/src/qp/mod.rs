@@ -328,19 +328,6 @@ impl Qp {
         self.requester.una != self.requester.high
     }
 
-    /// Returns true if the packet with `psn` was sent.
-    #[inline]
-    pub(crate) fn has_sent(&self, psn: Psn) -> bool {
-        psn.is_before(self.requester.high)
-    }
-
-    /// Returns true if requests are in flight after an acknowledgement that is not handled yet.
-    #[inline]
-    pub(crate) fn in_flight_after(&self, acknowledged: Option<Psn>) -> bool {
-        let all = acknowledged.is_some_and(|psn| psn.plus(1) == self.requester.high);
-        !all && self.in_flight()
-    }
-
     /// Writes `packet` without its ICRC to `out`, which is at `at` of the driver's buffer. If the payload is lent, returns
     /// the CRC-32 with it. `Err`: the payload's memory is gone, and the request was failed or refused; ask for the next
     /// packet.

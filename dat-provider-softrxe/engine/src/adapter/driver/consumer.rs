@@ -67,11 +67,7 @@ impl Hub {
             let mailbox = state.driver.roles.count_poll() && !state.near.is_busy();
             self.state.poll_receives();
             arrived = state.receive(now, mailbox);
-            // A message before the end of the requests that are acknowledged with it: the consumer waits for that.
-            count = state.engine.poll_cq_without_settling(cq, into);
-            if count == 0 && arrived && state.engine.leaves_completions(cq) {
-                count = state.engine.poll_cq(cq, into);
-            }
+            count = state.engine.poll_cq(cq, into);
             let watched = state.notices.any_watched();
             let roles = &mut state.driver.roles;
             roles.stop_watching_socket(watched, &self.wakers);
@@ -88,11 +84,6 @@ impl Hub {
             if written {
                 state.driver.write_replies.delivered(now);
             }
-        }
-        if count != 0 && (state.engine.has_events() || state.engine.has_records(true)) {
-            // An acknowledgement that was left has led to more than completions.
-            state.transmit(now, true);
-            self.wake(&mut state);
         }
         state.driver.taken(now, &into[..count]);
         if count != 0 {
@@ -171,7 +162,6 @@ impl Hub {
         };
         state.driver.replies.posted(now);
         state.driver.write_replies.posted(now);
-        state.engine.settle();
         if transmits {
             let datagrams = state.engine.has_datagrams();
             if sent

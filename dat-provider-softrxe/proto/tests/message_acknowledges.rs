@@ -1,4 +1,4 @@
-//! An acknowledgement that came with a record is handled late: the message completes first, and no call can tell the difference otherwise.
+//! A message that acknowledges a request: the request completes first, as with adapters.
 
 mod common;
 
@@ -8,8 +8,7 @@ use common::channel::{self, ID};
 use common::memory::ALL;
 use common::pair::Pair;
 use softrxe_proto::{
-    CompletedOp, Completion, Event, NearOut, Op, PostError, QpState, Qpn, RecordPart, SendRequest,
-    Sge, Status,
+    CompletedOp, Completion, NearOut, Op, PostError, Qpn, RecordPart, SendRequest, Sge, Status,
 };
 
 /// Side 0 has sent a message, and its answer, which acknowledges it, has arrived at the end of `new`.
@@ -17,12 +16,10 @@ struct Bench {
     pair: Pair,
     qpns: [Qpn; 2],
     from: Sge,
-    /// Requests that side 0 may have outstanding.
-    depth: usize,
 }
 
 impl Bench {
-    fn new(depth: usize, before: impl FnOnce(&mut Self)) -> Self {
+    fn new(depth: usize) -> Self {
         let mut pair = Pair::new("late_acknowledgement");
         pair.open_channels(1024);
         let qpns = [0, 1].map(|side: usize| {
@@ -33,19 +30,13 @@ impl Bench {
         });
         pair.join(qpns, [100, 5000].map(softrxe_proto::Psn::new));
         let from = pair.sides[0].memory.register(vec![1; 64], ALL);
-        let mut bench = Self {
-            pair,
-            qpns,
-            from,
-            depth,
-        };
+        let mut bench = Self { pair, qpns, from };
         let answer = bench.pair.sides[1].memory.register(vec![2; 64], ALL);
         for (side, qpn) in qpns.into_iter().enumerate() {
             let to = bench.pair.sides[side].memory.register(vec![0; 64], ALL);
             bench.pair.receive(side, qpn, 7, &[to]);
         }
         bench.post(0, 1, from).unwrap();
-        before(&mut bench);
         bench.post(1, 2, answer).unwrap();
         bench
     }
@@ -80,14 +71,10 @@ impl Bench {
         peer.engine.handle_near(now, ID, out.header(), payload);
     }
 
-    fn take(&mut self, settles: bool) -> Vec<(CompletedOp, Status)> {
+    fn take(&mut self) -> Vec<(CompletedOp, Status)> {
         let side = &mut self.pair.sides[0];
         let mut all = [Completion::default(); 8];
-        let count = if settles {
-            side.engine.poll_cq(side.cq, &mut all)
-        } else {
-            side.engine.poll_cq_without_settling(side.cq, &mut all)
-        };
+        let count = side.engine.poll_cq(side.cq, &mut all);
         let all = all[..count].iter();
         all.map(|done| (done.op, done.status)).collect()
     }
@@ -97,44 +84,16 @@ const RECEIVED: (CompletedOp, Status) = (CompletedOp::Receive, Status::Success);
 const SENT: (CompletedOp, Status) = (CompletedOp::Send, Status::Success);
 
 #[test]
-fn the_message_completes_before_the_request_that_is_acknowledged_with_it() {
-    let mut bench = Bench::new(8, |_| {});
-    let leaves = |bench: &Bench| {
-        let side = &bench.pair.sides[0];
-        side.engine.leaves_completions(side.cq)
-    };
-    assert_eq!(bench.take(false), [RECEIVED]);
-    assert_eq!(bench.take(false), []);
-    assert!(leaves(&bench));
-    assert_eq!(bench.take(true), [SENT]);
-    assert!(!leaves(&bench));
-    assert_eq!(Bench::new(8, |_| {}).take(true), [RECEIVED, SENT]);
+fn the_request_that_a_message_acknowledges_completes_before_it() {
+    assert_eq!(Bench::new(8).take(), [SENT, RECEIVED]);
 }
 
 #[test]
-fn a_queue_that_is_waited_for_gets_both_at_once() {
-    let mut bench = Bench::new(8, |bench| {
-        let side = &mut bench.pair.sides[0];
-        side.engine.arm_cq(side.cq);
-    });
-    // The receive has taken the arm; what follows is handled at once, or later without a thread that waits.
-    assert!(bench.take(false).starts_with(&[RECEIVED]));
-    let event = bench.pair.sides[0].engine.poll_event();
-    assert!(matches!(event, Some(Event::CqReady(_))), "{event:?}");
-    // A thread that waits again polls after arming.
-    let side = &mut bench.pair.sides[0];
-    side.engine.arm_cq(side.cq);
-    assert_eq!(bench.take(false), [SENT]);
-}
-
-#[test]
-fn a_request_that_fills_the_queue_finds_the_room() {
-    let mut bench = Bench::new(1, |_| {});
-    assert_eq!(bench.depth, 1);
-    assert_eq!(bench.take(false), [RECEIVED]);
+fn a_full_queue_has_room_once_the_message_arrived() {
+    let mut bench = Bench::new(1);
     let from = bench.from;
     assert!(bench.post(0, 3, from).is_ok());
-    assert_eq!(bench.take(true), [SENT]);
+    assert_eq!(bench.take(), [SENT, RECEIVED]);
     let (now, qpn) = (bench.pair.now, bench.qpns[0]);
     let (engine, sges) = (&mut bench.pair.sides[0].engine, [from]);
     let posted = engine.post_send(now, qpn, &SendRequest::new(4, Op::Send, &sges));
@@ -143,32 +102,17 @@ fn a_request_that_fills_the_queue_finds_the_room() {
 
 #[test]
 fn the_timer_of_a_request_begins_with_its_post() {
-    let mut bench = Bench::new(8, |_| {});
+    let mut bench = Bench::new(8);
     let timeout = bench.pair.sides[0].engine.config().ack_timeout;
     // The answer was there for nearly as long as a request may take.
     bench.pair.now += timeout - Duration::from_millis(1);
     let from = bench.from;
     assert!(bench.post(0, 3, from).unwrap());
-    assert_eq!(bench.take(true), [RECEIVED, SENT]);
+    assert_eq!(bench.take(), [SENT, RECEIVED]);
     bench.pair.now += timeout - Duration::from_millis(1);
     let (now, engine) = (bench.pair.now, &mut bench.pair.sides[0].engine);
     engine.handle_timeout(now);
     assert_eq!(engine.counters().timeouts, 0);
     engine.handle_timeout(now + Duration::from_millis(2));
     assert_eq!(engine.counters().timeouts, 1);
-}
-
-#[test]
-fn a_queue_pair_that_ends_has_completed_what_was_acknowledged() {
-    let mut bench = Bench::new(8, |_| {});
-    let (now, qpn) = (bench.pair.now, bench.qpns[0]);
-    bench.pair.sides[0].engine.fail_qp(now, qpn);
-    assert_eq!(
-        bench.pair.sides[0].engine.qp_state(qpn),
-        Some(QpState::Error)
-    );
-    assert_eq!(bench.take(true), [RECEIVED, SENT]);
-    let mut bench = Bench::new(8, |_| {});
-    bench.pair.sides[0].engine.near_down(now, ID);
-    assert_eq!(bench.take(true), [RECEIVED, SENT]);
 }
