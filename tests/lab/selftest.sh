@@ -177,7 +177,7 @@ case_stuck() {
     lab --setup 'seen=${0%/*}/seen; [ -e "$seen" ] || { touch "$seen"; echo c >/proc/sysrq-trigger; }' --sh 'echo here'
     check "a guest that dies before its command begins is started again" eval "status_is 0 && stdout_has '^here$'"
     check "that is not hidden either" eval "stderr_has 'did not come up (boot 1 of 3' && stderr_has 'Kernel panic'"
-    DAT_LAB_BOOT=4 lab -- true
+    DAT_LAB_BOOT=4 lab --setup 'sleep 1001' -- true
     check "one that never comes up fails" eval "status_is 125 && stderr_has 'never began'"
     unset DAT_LAB_BOOT
 }

@@ -44,7 +44,7 @@ qemu_run() {
         [ -e "$run/begun" ] || [ -e "$run/broken" ] || [ -e "$run/stuck" ] || touch "$run/stuck" "$run/died"
         [ -e "$run/stuck" ] || break
         # The command began after all, just before its guest was stopped: it must not begin twice.
-        [ -e "$run/begun" ] && mv "$run/stuck" "$run/late" && break
+        [ -e "$run/begun" ] && break
         # Nothing of the command has happened yet: a second boot repeats nothing, and hides nothing that is said here.
         say "the guest did not come up (boot $boot of $qemu_boots, $((SECONDS - begin)) s since the first began)"
         if [ -e "$run/died" ]; then
@@ -142,12 +142,16 @@ qemu_verdict() {
         say "FAILED: $(cat "$run/broken")"
         qemu_last_words "$run"
         exit 125
-    elif [ -e "$run/stuck" ]; then
+    elif [ -e "$run/stuck" ] && [ ! -e "$run/begun" ]; then
         say "FAILED: the guest does not come up; the command never began"
         exit 125
     elif [[ $status =~ ^[0-9]+$ ]]; then
-        [ -e "$run/late" ] && say "the command ended, the guest did not: it was stopped"
+        { [ -e "$run/late" ] || [ -e "$run/stuck" ]; } && say "the command ended, the guest did not: it was stopped"
         exit "$status"
+    elif [ -e "$run/stuck" ]; then
+        qemu_stuck_words "$run"
+        say "FAILED: the guest came up after $qemu_boot_limit s of its own time (DAT_LAB_BOOT), when it was being stopped; the command began and did not end"
+        exit 125
     elif [ "$status" = timeout ] || [ -e "$run/late" ]; then
         [ -e "$run/hung" ] && cat "$run/hung" >&2
         [ -e "$run/late" ] && qemu_stuck_words "$run"
