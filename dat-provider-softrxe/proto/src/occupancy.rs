@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether a completion queue may have completions. The engine's owner changes it, other threads read it.
 ///
-/// False means that the queue held no completion when the engine's owner last released the engine. An acknowledgement that came with the last
-/// record of a channel may be left then, see [`poll_cq_without_settling`](crate::Engine::poll_cq_without_settling).
+/// False means that the queue held no completion when the engine's owner last released the engine.
 #[derive(Clone, Debug, Default)]
 pub struct Occupancy(Arc<Flag>);
 
