@@ -31,6 +31,8 @@ bitflags::bitflags! {
         /// Carries connections through shared memory, between processes of one host and user. A REQ offers it; a REP has it only
         /// if the connection uses it.
         const NEAR = 1 << 5;
+        /// Reads an acknowledgement behind the headers of a request, where a reserved bit of the BTH announces it.
+        const REQUEST_ACKNOWLEDGES = 1 << 6;
     }
 }
 

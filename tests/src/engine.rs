@@ -16,16 +16,11 @@ const SETTINGS: [&str; 3] = ["near=auto", "near=off", "near=off ring=off"];
 /// Runs `body` in a process of its own for shared memory, UDP, and UDP without a receive ring. The process's dat.conf has the IAs `a` and `b`: the user engine on the
 /// addresses 1 and 2 of the /24 `network`, which no other test uses. `name` is the test that calls this.
 pub fn with_engine(name: &str, network: &str, body: impl FnOnce()) {
-    with_settings(name, network, &SETTINGS, body);
-}
-
-/// Like [`with_engine`], with these parameters of dat.conf.
-pub fn with_settings(name: &str, network: &str, all: &[&str], body: impl FnOnce()) {
     if crate::is_inner() {
         return body();
     }
     let library = crate::softrxe();
-    for settings in all {
+    for settings in SETTINGS {
         let line = |ia, host| {
             let params = format!("{network}.{host} 0 engine=user {settings}");
             crate::line(ia, &library, &params)

@@ -1,10 +1,10 @@
 //! The order of completions on one EVD for requests and receives, which programs rely on.
 
 use dat::{Completion, Evd};
-use dat_tests::engine::{Endpoint, Limits, TIMEOUT, with_settings};
+use dat_tests::engine::{Endpoint, Limits, TIMEOUT, with_engine};
 
 const MESSAGE: usize = 64;
-const ROUNDS: u64 = 5_000;
+const ROUNDS: u64 = 1_000;
 /// The cookie of every receive.
 const RECEIVE: u64 = u64::MAX;
 
@@ -40,11 +40,11 @@ fn next(evd: &Evd, round: u64) -> Completion {
     }
 }
 
-/// Adapters acknowledge a message before their consumer can answer it. Over UDP our acknowledgement follows the answer in one system call.
+/// Adapters acknowledge a message before their consumer can answer it.
 #[test]
 fn a_send_completes_before_the_answer_to_it() {
     let name = "a_send_completes_before_the_answer_to_it";
-    with_settings(name, "127.66.43", &["near=auto"], || {
+    with_engine(name, "127.66.43", || {
         let (a, b) = (open("a"), open("b"));
         expect(&a);
         expect(&b);

@@ -27,7 +27,8 @@ pub const RECORD_ALIGN: usize = 64;
 /// Largest length of the transport headers.
 pub const MAX_HEADER: usize = crate::wire::packet::MAX_HEADERS;
 /// The bit of the transport headers of a request that is followed by an acknowledgement: byte (reserved in the BTH) and mask.
-/// The acknowledgement is the last part of the headers: the newest PSN that it covers, as a u32. It saves a record of its own.
+/// The acknowledgement is the last part of the headers: the newest PSN that it covers, as a u32. It saves a record of its own, or a
+/// datagram where [`REQUEST_ACKNOWLEDGES`](dat_handshake::Capabilities::REQUEST_ACKNOWLEDGES) is agreed on.
 pub(crate) const ACK_FLAG: (usize, u8) = (8, 0x40);
 /// Bytes of an acknowledgement behind a request's headers.
 pub(crate) const ACK_LEN: usize = 4;

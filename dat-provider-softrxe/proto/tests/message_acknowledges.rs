@@ -7,8 +7,9 @@ use std::time::Duration;
 use common::channel::{self, ID};
 use common::memory::ALL;
 use common::pair::Pair;
+use softrxe_proto::wire::Bth;
 use softrxe_proto::{
-    CompletedOp, Completion, NearOut, Op, PostError, Qpn, RecordPart, SendRequest, Sge, Status,
+    CompletedOp, Completion, NearOut, Op, PostError, Psn, Qpn, RecordPart, SendRequest, Sge, Status,
 };
 
 /// Side 0 has sent a message, and its answer, which acknowledges it, has arrived at the end of `new`.
@@ -28,7 +29,7 @@ impl Bench {
             init.send_depth = depth;
             side.engine.create_qp(&init).unwrap()
         });
-        pair.join(qpns, [100, 5000].map(softrxe_proto::Psn::new));
+        pair.join(qpns, [100, 5000].map(Psn::new));
         let from = pair.sides[0].memory.register(vec![1; 64], ALL);
         let mut bench = Self { pair, qpns, from };
         let answer = bench.pair.sides[1].memory.register(vec![2; 64], ALL);
@@ -115,4 +116,70 @@ fn the_timer_of_a_request_begins_with_its_post() {
     assert_eq!(engine.counters().timeouts, 0);
     engine.handle_timeout(now + Duration::from_millis(2));
     assert_eq!(engine.counters().timeouts, 1);
+}
+
+/// Side 0 sends a message over the wire, and side 1 its answer. Returns what side 0 takes.
+fn answer_over_wire(own: bool) -> Vec<CompletedOp> {
+    let mut pair = Pair::new("answer_over_wire");
+    pair.own = own;
+    let qpns = pair.connected();
+    for (side, qpn) in qpns.into_iter().enumerate() {
+        let to = pair.sides[side].memory.register(vec![0; 64], ALL);
+        pair.receive(side, qpn, 7, &[to]);
+    }
+    for (side, qpn) in qpns.into_iter().enumerate() {
+        let from = pair.sides[side].memory.register(vec![1; 64], ALL);
+        pair.post(side, qpn, &SendRequest::new(1, Op::Send, &[from]));
+        pair.hand_over(side);
+    }
+    if !own {
+        // After the acknowledgement.
+        pair.hand_over(1);
+    }
+    let mut all = [Completion::default(); 4];
+    let cq = pair.sides[0].cq;
+    let count = pair.sides[0].engine.poll_cq(cq, &mut all);
+    all[..count].iter().map(|done| done.op).collect()
+}
+
+#[test]
+fn over_the_wire_the_request_completes_first_too() {
+    for own in [true, false] {
+        let expected = [CompletedOp::Send, CompletedOp::Receive];
+        assert_eq!(answer_over_wire(own), expected, "{own}");
+    }
+}
+
+/// A SEND Only of `payload` whose BTH has the bit that announces an acknowledgement.
+fn announcing(destination: Qpn, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; Bth::LEN];
+    Bth::new(0x04, destination, Psn::new(100)).emit(&mut bytes);
+    bytes[8] |= 0x40;
+    bytes.extend(payload);
+    bytes
+}
+
+#[test]
+fn only_an_engine_that_agreed_to_it_acknowledges_behind_the_headers() {
+    for (own, payload, length) in [
+        (true, &[][..], None),
+        (true, &[0, 0, 0, 9], Some(0)),
+        (true, &[0, 0, 0, 9, 1, 2, 3, 4], Some(4)),
+        (false, &[0, 0, 0, 9], Some(4)),
+    ] {
+        let mut pair = Pair::new("announcing");
+        pair.own = own;
+        let [_, b] = pair.connected();
+        let to = pair.sides[1].memory.register(vec![0; 64], ALL);
+        pair.receive(1, b, 7, &[to]);
+        pair.inject(announcing(b, payload));
+        let mut all = [Completion::default(); 4];
+        let cq = pair.sides[1].cq;
+        let engine = &mut pair.sides[1].engine;
+        let count = engine.poll_cq(cq, &mut all);
+        let got = all[..count].first().map(|done| done.length);
+        assert_eq!(got, length, "{own} {payload:?}");
+        let malformed = u64::from(length.is_none());
+        assert_eq!(engine.counters().malformed, malformed);
+    }
 }

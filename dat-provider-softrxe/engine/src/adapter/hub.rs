@@ -133,6 +133,7 @@ impl Hub {
         let near = Near::new(settings.near_pull)?;
         descriptors.add(near.descriptor())?;
         let mut config = config(ip, &mut ports, &settings, secrets.engine, secrets.guid)?;
+        config.offer = config.offer.with(Capabilities::REQUEST_ACKNOWLEDGES);
         if near_dial.door().is_some() {
             config.offer = config.offer.with(Capabilities::NEAR);
         }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use dat_handshake::Capabilities;
+use dat_handshake::{Agreement, Capabilities};
 
 use super::Engine;
 use crate::cm::state::Input;
@@ -61,7 +61,7 @@ impl<M: Memory> Engine<M> {
             }
             return;
         }
-        let indexed = match (kind, &qp.path) {
+        let agreement = match (kind, &qp.path) {
             (QpKind::Rc, None) => {
                 self.out.counters.unknown_qp += 1;
                 return;
@@ -75,13 +75,23 @@ impl<M: Memory> Engine<M> {
                     self.out.counters.foreign += 1;
                     return;
                 }
-                path.agreement.has(Capabilities::SEGMENT_INDEX)
+                path.agreement
             }
-            (QpKind::Ud, _) => false,
+            (QpKind::Ud, _) => Agreement::FOREIGN,
+        };
+        let incoming = if agreement.has(Capabilities::REQUEST_ACKNOWLEDGES) {
+            Incoming::acknowledging(&packet, payload)
+        } else {
+            Some(Incoming::from(&packet))
+        };
+        let Some(incoming) = incoming else {
+            self.out.counters.malformed += 1;
+            return;
         };
         let waiting = qp
             .cm
-            .filter(|_| qp.awaits_data() && qp.has_psn_of_rep(&Incoming::from(&packet)));
+            .filter(|_| qp.awaits_data() && qp.has_psn_of_rep(&incoming));
+        let indexed = agreement.has(Capabilities::SEGMENT_INDEX);
         if !self.intact(meta, payload, indexed) {
             return;
         }
@@ -90,8 +100,8 @@ impl<M: Memory> Engine<M> {
         }
         let source = meta.source.ip();
         self.with_qp(now, slot, |qp, cx| match kind {
-            QpKind::Rc => qp.handle(cx, &Incoming::from(&packet)),
-            QpKind::Ud => qp.handle_datagram(cx, source, &Incoming::from(&packet)),
+            QpKind::Rc => qp.handle(cx, &incoming),
+            QpKind::Ud => qp.handle_datagram(cx, source, &incoming),
         });
         self.enqueue(slot);
         self.arm(now, slot);

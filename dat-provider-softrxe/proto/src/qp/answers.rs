@@ -63,6 +63,11 @@ impl Qp {
         if urgent && count < cx.config.ack_every || !urgent && due > cx.now {
             return None;
         }
+        self.next_ack_at_once()
+    }
+
+    /// Returns an acknowledgement of all that has arrived.
+    pub(super) fn next_ack_at_once(&self) -> Option<Outgoing> {
         let aeth = self.aeth(Syndrome::ACK, self.responder.msn);
         self.answer(
             Role::Ack,

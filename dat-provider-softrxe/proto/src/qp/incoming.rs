@@ -1,7 +1,7 @@
 //! A packet that arrived, over datagrams or a channel.
 
 use crate::memory::{Access, AccessError, Memory};
-use crate::near::RecordPart;
+use crate::near::{self, RecordPart};
 use crate::opcode::Opcode;
 use crate::psn::Psn;
 use crate::wire::{Bth, Headers, Packet};
@@ -49,6 +49,20 @@ impl Arrived<'_> {
             Self::Bytes(bytes) => memory.write(access, va, &bytes[part]),
             Self::Record(record) => memory.place(access, va, record.at + part.start, part.len()),
         }
+    }
+}
+
+impl<'a> Incoming<'a> {
+    /// Returns a packet of a datagram whose BTH may announce an [acknowledgement](near::ACK_FLAG) behind the headers. `None`: it is missing.
+    pub(crate) fn acknowledging(packet: &'a Packet<'a>, transport: &[u8]) -> Option<Self> {
+        let mut incoming = Self::from(packet);
+        let flags = transport.get(near::ACK_FLAG.0)?;
+        if flags & near::ACK_FLAG.1 != 0 && packet.opcode.request().is_some() {
+            let (psn, payload) = packet.payload.split_first_chunk::<{ near::ACK_LEN }>()?;
+            incoming.acknowledged = Some(Psn::new(u32::from_be_bytes(*psn)));
+            incoming.payload = Arrived::Bytes(payload);
+        }
+        Some(incoming)
     }
 }
 

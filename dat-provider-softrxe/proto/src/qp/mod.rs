@@ -30,6 +30,8 @@ pub use timer::rnr_wait;
 use std::collections::TryReserveError;
 use std::time::Duration;
 
+use dat_handshake::Capabilities;
+
 use crate::event::{CmId, Event};
 use crate::memory::{Access, AccessError, Memory, Rights};
 use crate::near::{Link, NearOut};
@@ -46,6 +48,9 @@ use ring::{Receive, Ring};
 
 /// Limit of a peer's first packets that may be lost before one arrives.
 const MAX_LOST_FIRST: i32 = 1024;
+
+/// Longest payload of a datagram that carries an acknowledgement behind its headers, so that it fits whatever the MTU is.
+const MAX_ACKNOWLEDGING: usize = 128;
 
 /// Bytes of records that passed through a channel since it began.
 #[derive(Clone, Copy, Debug, Default)]
@@ -277,8 +282,14 @@ impl Qp {
         }
         let mut request = self.next_request(cx);
         if let Some(packet) = &mut request {
-            if self.responder.ack.is_some() && self.requester.path.lossless {
-                packet.acknowledge(self.responder.acknowledged());
+            if self.responder.ack.is_some() {
+                if self.may_acknowledge(packet) {
+                    packet.acknowledge(self.responder.acknowledged());
+                }
+                // The peer's request completes before the message that answers it, as with adapters.
+                if !packet.acknowledges && !self.requester.path.lossless {
+                    return self.next_ack_at_once();
+                }
             }
             return request;
         }
@@ -287,6 +298,16 @@ impl Qp {
             return probe;
         }
         self.next_ack(cx, false)
+    }
+
+    /// Returns true if the peer reads an acknowledgement behind the headers of `packet`. Over UDP only one that is short and goes alone: in a
+    /// run of several the first may not be shorter than the others, nor the last longer.
+    fn may_acknowledge(&self, packet: &Outgoing) -> bool {
+        let reads = |path: &Path| path.agreement.has(Capabilities::REQUEST_ACKNOWLEDGES);
+        self.requester.path.lossless
+            || packet.length <= MAX_ACKNOWLEDGING
+                && self.requester.is_at_last()
+                && self.path.as_ref().is_some_and(reads)
     }
 
     /// Returns true if there may be something to send.

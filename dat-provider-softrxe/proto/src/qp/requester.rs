@@ -254,6 +254,11 @@ impl Requester {
         self.cursor != self.ring.tail() && self.rnr_until.is_none()
     }
 
+    /// Returns true if the next request to be sent is the last one.
+    pub(super) fn is_at_last(&self) -> bool {
+        self.cursor.wrapping_add(1) == self.ring.tail()
+    }
+
     pub(super) fn in_flight(&self) -> u32 {
         self.next.distance(self.una).max(0) as u32
     }

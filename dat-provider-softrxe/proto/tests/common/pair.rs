@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use dat_handshake::{Offer, guid};
 use softrxe_proto::wire::icrc;
 use softrxe_proto::{
     Agreement, Capabilities, CmEvent, CmEventKind, CmId, Completion, Config, CqId, Engine, Event,
@@ -17,6 +18,9 @@ use super::Rng;
 use super::channel::{self, Channels};
 use super::memory::{PD, TestMemory};
 use super::pcap;
+
+/// What both engines offer.
+const OFFER: Offer = Offer::CURRENT.with(Capabilities::REQUEST_ACKNOWLEDGES);
 
 /// Faults of the network, in thousandths of the packets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -142,6 +146,7 @@ impl Pair {
             let secret = rng.bytes(32).try_into().expect("32 bytes");
             let mut config = Config::new(address, SecretKey::new(secret), rng.next());
             config.mtu = 1024;
+            config.offer = OFFER;
             if channel::in_use() {
                 config.offer = config.offer.with(Capabilities::NEAR);
             }
@@ -213,7 +218,7 @@ impl Pair {
             retry_count: 7,
             rnr_retry: 7,
             agreement: if self.own {
-                Agreement::CURRENT
+                OFFER.agree(guid::own(1), OFFER.word())
             } else {
                 Agreement::FOREIGN
             },
