@@ -287,7 +287,8 @@ impl Qp {
                     packet.acknowledge(self.responder.acknowledged());
                 }
                 // The peer's request completes before the message that answers it, as with adapters.
-                if !packet.acknowledges && !self.requester.path.lossless {
+                let goes_first = !packet.acknowledges && packet.completes_a_receive();
+                if goes_first && !self.requester.path.lossless {
                     return self.next_ack_at_once();
                 }
             }

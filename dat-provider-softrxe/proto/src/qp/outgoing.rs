@@ -6,6 +6,7 @@ use crc32fast::Hasher;
 
 use crate::memory::{Access, AccessError, Memory, Rights};
 use crate::near::{self, NearOut};
+use crate::opcode::{Opcode, RequestKind};
 use crate::psn::Psn;
 use crate::qp::ring::{for_each_part, in_one_part};
 use crate::wire::packet::{self, MAX_HEADERS};
@@ -106,6 +107,14 @@ impl Outgoing {
             });
             self.acknowledges = true;
         }
+    }
+
+    /// Returns true if a receive of the peer completes with the packet.
+    pub(crate) fn completes_a_receive(&self) -> bool {
+        Opcode::from_wire(self.header[0]).is_some_and(|opcode| {
+            let completes = opcode.request() == Some(RequestKind::Send) || opcode.has_immediate();
+            completes && opcode.position().ends()
+        })
     }
 
     fn header(&self) -> &[u8] {
