@@ -20,6 +20,8 @@ const RECEIVES: usize = 32;
 const PINGS: u64 = 1000;
 /// More than fit into a ring.
 const FLOOD: u64 = 20_000;
+/// Numbers from this one on arrive in order.
+const ORDERED: u64 = 1 << 32;
 /// Cookies below this one are those of receives.
 const SENT: u64 = 1 << 32;
 
@@ -147,7 +149,7 @@ fn serve() {
     let listener = side.ia.listen(Some(QUAL), &side.events);
     let _listener = listener.expect("listens");
     say(format_args!("ready {}", std::process::id()));
-    let mut caller = None;
+    let (mut caller, mut last) = (None, ORDERED - 1);
     loop {
         match side.events.wait(PATIENCE) {
             Ok(Event::Request(request)) => request.accept(&side.ep, b"").expect("accepts"),
@@ -157,6 +159,10 @@ fn serve() {
                     WHO => std::process::id().into(),
                     number => number,
                 };
+                if (ORDERED..WHO >> 1).contains(&number) {
+                    assert!(number > last, "{number} after {last}");
+                    last = number;
+                }
                 if let Some(caller) = &caller {
                     side.send(caller, number);
                 }
@@ -185,10 +191,11 @@ fn call() {
         // SAFETY: the call takes two numbers.
         assert_eq!(unsafe { libc::kill(server, number) }, 0);
     };
-    // A stopped server consumes nothing. What does not fit into the ring goes over UDP, where it may be lost.
+    // A stopped server consumes nothing. What does not fit into the ring goes over UDP, where it may be lost, and so does what follows.
     signal(libc::SIGSTOP);
-    (0..FLOOD).for_each(|_| side.send(&peer, PINGS));
+    (0..FLOOD).for_each(|number| side.send(&peer, ORDERED + number));
     signal(libc::SIGCONT);
+    (FLOOD..2 * FLOOD).for_each(|number| side.send(&peer, ORDERED + number));
     assert!(side.ping(&peer, PINGS + 1, PATIENCE));
     signal(libc::SIGKILL);
     while side.ping(&peer, PINGS + 2, 2 * REPEAT) {}

@@ -36,6 +36,8 @@ struct Up {
     link: NearLink,
     /// Connection to the peer, which wakes it and shows its end. `None` for this engine itself.
     bell: Option<Bell>,
+    /// A datagram for the peer found no room and took UDP. All later ones follow it there, as they would overtake it here.
+    datagrams_take_udp: bool,
 }
 
 /// The channels of an adapter that are up.
@@ -152,7 +154,12 @@ impl Near {
         {
             lend(engine, &mut link, bell);
         }
-        let up = Up { peer, link, bell };
+        let up = Up {
+            peer,
+            link,
+            bell,
+            datagrams_take_udp: false,
+        };
         match self.channels.get_mut(index) {
             Some(slot) => *slot = Some(up),
             None => self.channels.push(Some(up)),
@@ -347,10 +354,17 @@ impl Near {
     ) -> Option<Result<bool, PostError>> {
         let index = *self.by_peer.get(&peer)?;
         let up = self.channels[index].as_mut()?;
+        if up.datagrams_take_udp {
+            return None;
+        }
         // A violation is found again where records are received or sent, which ends the channel.
         let posted = up.link.post_datagram(engine, now, qpn, request).ok()?;
         Some(posted.map(|posted| match posted {
-            Posted::Waits => false,
+            Posted::Waits => {
+                up.datagrams_take_udp = true;
+                tracing::debug!(?peer, "a channel is full: datagrams take UDP from now on");
+                false
+            }
             Posted::Sent { wake } => {
                 self.datagrams += 1;
                 match &up.bell {

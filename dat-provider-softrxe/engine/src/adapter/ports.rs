@@ -496,12 +496,20 @@ fn handle(
     }
     if for_manager {
         channels.catch_up(engine, now);
+    } else if is_of_datagram_pair(arrival.packet) {
+        // A peer whose channel was full has sent it after the records that are there.
+        channels.near.drain(engine, now);
     }
     let meta = Meta {
         source: arrival.source,
         ip_id: arrival.index,
     };
     engine.handle_datagram(now, &meta, arrival.packet);
+}
+
+/// Returns whether the packet is for a queue pair of datagrams: its opcode is one of UD's.
+fn is_of_datagram_pair(packet: &[u8]) -> bool {
+    packet.first().is_some_and(|opcode| opcode >> 5 == 3)
 }
 
 /// Returns the address of the connection manager of `ip`.

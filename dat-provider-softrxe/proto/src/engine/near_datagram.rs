@@ -1,5 +1,6 @@
 //! Datagrams over channels. A queue pair of datagrams has no link: each datagram takes the channel of its destination when it is posted, if
-//! there is one with room. Otherwise it goes over the wire, so no datagram waits for a peer that does not consume.
+//! there is one with room. Otherwise it goes over the wire, so no datagram waits for a peer that does not consume. The driver
+//! then uses the channel for no later datagram, which would overtake it.
 
 use super::Engine;
 use crate::memory::Memory;
