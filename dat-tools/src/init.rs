@@ -51,9 +51,10 @@ pub(crate) fn run(arguments: &Init, json: bool) -> Outcome {
     read::write(&text, arguments.output.as_deref(), arguments.force)?;
     if let Some(path) = &arguments.output {
         println!(
-            "{}: {} IAs; `dat list` shows them",
+            "{}: {} IAs; `DAT_OVERRIDE={} dat list` shows them",
             path.display(),
-            usable().count()
+            usable().count(),
+            path.display()
         );
     }
     for device in left_out() {

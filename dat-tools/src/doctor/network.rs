@@ -160,13 +160,19 @@ fn module(softrxe: bool) -> Finding {
     if missing.is_empty() {
         return Finding::ok(CHECK, "those of the kernel's RDMA are loaded");
     }
-    let text = format!(
-        "{} not loaded; the user engine needs none",
-        missing.join(" and ")
-    );
+    // Only the Soft-RoCE provider has an engine of its own.
+    let (needs, or) = if softrxe {
+        (
+            "; the user engine needs none",
+            "; or engine=user in ia_params",
+        )
+    } else {
+        ("", "")
+    };
+    let text = format!("{} not loaded{needs}", missing.join(" and "));
     // In a container the modules are the host's.
     let remedy = format!(
-        "modprobe -a {} (on the host, where this is a container); or engine=user in ia_params",
+        "modprobe -a {} (on the host, where this is a container){or}",
         missing.join(" ")
     );
     Finding::bad(

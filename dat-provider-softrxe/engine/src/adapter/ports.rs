@@ -31,6 +31,8 @@ const MAILBOX_READS: usize = 4 * READS;
 const LAST_MAILBOX_READS: usize = 1000;
 /// Rounds of [`READS`] in which the socket of a holder that has ended is read, at most.
 const LAST_SHARED_READS: usize = 128;
+/// The failed attempt to take over a port that is logged. The first ones fail where another process takes it over at the same time.
+const LOGGED_FAILURE: u32 = 4;
 /// Bytes requested for each buffer of a socket.
 const SOCKET_BUFFER: usize = 4 << 20;
 /// Bytes of the buffer that runs are made in.
@@ -75,8 +77,8 @@ pub(crate) struct Ports {
     mailbox_buffer: Box<[u8]>,
     run_buffer: Box<[u8]>,
     capture: Option<Capture>,
-    /// A failure to take over the port was logged.
-    takeover_failed: bool,
+    /// Attempts to take over the port that failed in a row.
+    takeover_failures: u32,
 }
 
 impl Ports {
@@ -121,7 +123,7 @@ impl Ports {
             mailbox_buffer: zeros(1 << 16)?,
             run_buffer: zeros(RUN_BUFFER)?,
             capture,
-            takeover_failed: false,
+            takeover_failures: 0,
         };
         Ok((ports, liveness))
     }
@@ -204,7 +206,7 @@ impl Ports {
     /// Replaces the share of a holder that is gone by the result of an [`attempt_takeover`].
     ///
     /// # Errors
-    /// That of the attempt; as `epoll_ctl`, `sendmsg`. Only the first failure is logged. The old share stays readable.
+    /// That of the attempt; as `epoll_ctl`, `sendmsg`. Only one failure in a row is logged. The old share stays readable.
     pub(crate) fn finish_takeover(
         &mut self,
         share: Result<PortShare, PortShareError>,
@@ -215,10 +217,11 @@ impl Ports {
         match &result {
             Ok(()) => {
                 tracing::info!(%local, "the process that held the port is gone");
-                self.takeover_failed = false;
+                self.takeover_failures = 0;
             }
             Err(error) => {
-                if !std::mem::replace(&mut self.takeover_failed, true) {
+                self.takeover_failures = self.takeover_failures.saturating_add(1);
+                if self.takeover_failures == LOGGED_FAILURE {
                     tracing::error!(%error, "cannot take over UDP port 4791 of {}; trying again", local.ip());
                 }
             }
