@@ -102,6 +102,13 @@ impl Side {
             .post_send(&[self.messages.slice(MESSAGE..2 * MESSAGE)], 2)?)
     }
 
+    /// Sends the message `round` of a series, of which one in [`SILENT`] completes.
+    #[inline(always)]
+    fn send_silently(&self, round: u64) -> Result<()> {
+        let message = [self.messages.slice(MESSAGE..2 * MESSAGE)];
+        Ok(self.ep.post_send_with(&message, 2, silent(round))?)
+    }
+
     /// Takes completions, which must be successes, up to one for which `is_last` returns true. As in `near.c`, nothing is between the
     /// loop and the call: a function that returns each completion in a `Result` of its own added 35 ns to half a round trip.
     #[inline(always)]
@@ -236,8 +243,9 @@ pub(crate) fn connected(link: Link, mode: &str, polled: bool) -> Result<(Peer, S
 /// Measures half the round trip of 64-byte messages in microseconds.
 pub(crate) fn send(link: Link, polled: bool) -> Result<f64> {
     let (_peer, side, _) = connected(link, if polled { "echo" } else { "echo-wait" }, polled)?;
-    let once = || -> Result<()> {
-        side.send()?;
+    let mut posted = 0..;
+    let mut once = || -> Result<()> {
+        side.send_silently(posted.next().unwrap_or(0))?;
         side.expect()?;
         side.message()
     };
@@ -622,11 +630,14 @@ pub(crate) fn serve(name: &str, mode: &str) -> Result<()> {
 /// Performs the server's part of a measurement until the connection ends.
 fn answer(side: &Side, mode: &str, remote: Remote) -> Result<()> {
     match mode {
-        "echo" | "echo-wait" => loop {
-            side.message()?;
-            side.send()?;
-            side.expect()?;
-        },
+        "echo" | "echo-wait" => {
+            for round in 0.. {
+                side.message()?;
+                side.send_silently(round)?;
+                side.expect()?;
+            }
+            Ok(())
+        }
         api::POLLED | api::WAITING => api::answer(side, mode),
         "flag" => {
             for round in 0u64.. {
