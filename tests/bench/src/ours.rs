@@ -243,20 +243,19 @@ pub(crate) fn connected(link: Link, mode: &str, polled: bool) -> Result<(Peer, S
 /// Measures half the round trip of 64-byte messages in microseconds.
 pub(crate) fn send(link: Link, polled: bool) -> Result<f64> {
     let (_peer, side, _) = connected(link, if polled { "echo" } else { "echo-wait" }, polled)?;
-    let mut posted = 0..;
-    let mut once = || -> Result<()> {
-        side.send_silently(posted.next().unwrap_or(0))?;
+    let once = |round| -> Result<()> {
+        side.send_silently(round)?;
         side.expect()?;
         side.message()
     };
-    for _ in 0..500 {
-        once()?;
+    for round in 0..500 {
+        once(round)?;
     }
     let rounds = 10_000;
-    let mut times = Vec::with_capacity(rounds);
-    for _ in 0..rounds {
+    let mut times = Vec::with_capacity(rounds as usize);
+    for round in 0..rounds {
         let begin = Instant::now();
-        once()?;
+        once(round)?;
         times.push(begin.elapsed());
     }
     Ok(half_of_median(&mut times))

@@ -133,7 +133,6 @@ impl Hub {
         let near = Near::new(settings.near_pull)?;
         descriptors.add(near.descriptor())?;
         let mut config = config(ip, &mut ports, &settings, secrets.engine, secrets.guid)?;
-        config.offer = config.offer.with(Capabilities::REQUEST_ACKNOWLEDGES);
         if near_dial.door().is_some() {
             config.offer = config.offer.with(Capabilities::NEAR);
         }
@@ -446,6 +445,7 @@ fn config(
 ) -> Result<Config, PortShareError> {
     let link = ports.properties();
     let mut config = Config::new(ip, secret, guid);
+    config.offer = config.offer.with(Capabilities::REQUEST_ACKNOWLEDGES);
     config.port = ports.socket().local().port();
     // The size of the peer's buffer matters. A peer with this engine has one of the same size; for others the window shrinks as packets get
     // lost.

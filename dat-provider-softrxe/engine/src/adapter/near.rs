@@ -36,7 +36,8 @@ struct Up {
     link: NearLink,
     /// Connection to the peer, which wakes it and shows its end. `None` for this engine itself.
     bell: Option<Bell>,
-    /// A datagram for the peer found no room and took UDP. All later ones follow it there, as they would overtake it here.
+    /// A datagram for the peer took UDP, for lack of room or behind others of its queue pair. All later ones follow it there, as they would
+    /// overtake it here.
     datagrams_take_udp: bool,
 }
 
@@ -362,7 +363,10 @@ impl Near {
         Some(posted.map(|posted| match posted {
             Posted::Waits => {
                 up.datagrams_take_udp = true;
-                tracing::debug!(?peer, "a channel is full: datagrams take UDP from now on");
+                tracing::debug!(
+                    ?peer,
+                    "a datagram did not take its channel: those for this peer take UDP from now on"
+                );
                 false
             }
             Posted::Sent { wake } => {

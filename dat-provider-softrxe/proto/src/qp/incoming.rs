@@ -1,9 +1,10 @@
 //! A packet that arrived, over datagrams or a channel.
 
 use crate::memory::{Access, AccessError, Memory};
-use crate::near::{self, RecordPart};
+use crate::near::RecordPart;
 use crate::opcode::Opcode;
 use crate::psn::Psn;
+use crate::wire::packet::take_acknowledgement;
 use crate::wire::{Bth, Headers, Packet};
 
 /// Location of the payload of a packet that arrived.
@@ -53,13 +54,12 @@ impl Arrived<'_> {
 }
 
 impl<'a> Incoming<'a> {
-    /// Returns a packet of a datagram whose BTH may announce an [acknowledgement](near::ACK_FLAG) behind the headers. `None`: it is missing.
+    /// Returns a packet of a datagram whose BTH may announce an [acknowledgement](crate::near::ACK_FLAG) behind the headers. `None`: it is missing.
     pub(crate) fn acknowledging(packet: &'a Packet<'a>, transport: &[u8]) -> Option<Self> {
         let mut incoming = Self::from(packet);
-        let flags = transport.get(near::ACK_FLAG.0)?;
-        if flags & near::ACK_FLAG.1 != 0 && packet.opcode.request().is_some() {
-            let (psn, payload) = packet.payload.split_first_chunk::<{ near::ACK_LEN }>()?;
-            incoming.acknowledged = Some(Psn::new(u32::from_be_bytes(*psn)));
+        if packet.opcode.request().is_some() {
+            let mut payload = packet.payload;
+            incoming.acknowledged = take_acknowledgement(transport, &mut payload)?;
             incoming.payload = Arrived::Bytes(payload);
         }
         Some(incoming)

@@ -64,6 +64,17 @@ fn take<T>(rest: &mut &[u8], length: usize, parse: impl Fn(&[u8]) -> Option<T>) 
     Some(header)
 }
 
+/// Takes the [acknowledgement](near::ACK_FLAG) that the BTH of `transport` may announce from the front of `rest`, which follows the headers.
+/// `None`: it is missing.
+pub(crate) fn take_acknowledgement(transport: &[u8], rest: &mut &[u8]) -> Option<Option<Psn>> {
+    let (at, mask) = near::ACK_FLAG;
+    if transport.get(at)? & mask == 0 {
+        return Some(None);
+    }
+    let parse = |b: &[u8]| Some(Psn::new(u32::from_be_bytes(*b.first_chunk()?)));
+    take(rest, near::ACK_LEN, parse).map(Some)
+}
+
 impl Headers {
     fn parse(opcode: Opcode, rest: &mut &[u8]) -> Option<Self> {
         let mut headers = Self::default();
@@ -155,14 +166,7 @@ impl RecordHeaders {
         let opcode = Opcode::from_wire(bth.opcode)?;
         let mut rest = &bytes[Bth::LEN..];
         let headers = Headers::parse(opcode, &mut rest)?;
-        let (at, mask) = near::ACK_FLAG;
-        let acknowledged = if bytes[at] & mask == 0 {
-            None
-        } else {
-            Some(take(&mut rest, near::ACK_LEN, |b| {
-                Some(Psn::new(u32::from_be_bytes(*b.first_chunk()?)))
-            })?)
-        };
+        let acknowledged = take_acknowledgement(bytes, &mut rest)?;
         rest.is_empty().then_some(Self {
             bth,
             opcode,
