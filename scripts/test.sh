@@ -8,6 +8,9 @@ logs=${CARGO_TARGET_DIR:-target}/test-logs
 rm -rf "$logs"
 mkdir -p "$logs"
 export CARGO_TERM_COLOR=never RUSTDOCFLAGS="-D warnings"
+# Nothing is built twice here, and a backtrace needs lines only: the default, incremental with all of debug information,
+# takes three times the disk.
+export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=line-tables-only CARGO_PROFILE_TEST_DEBUG=line-tables-only
 
 names=() contents=() commands=() verdicts=()
 failed=0
@@ -30,7 +33,12 @@ run() {
         failed=$((failed + 1))
     fi
     verdicts+=("$verdict $((SECONDS - begin))s")
-    echo "==== $name: $verdict in $((SECONDS - begin)) s, after $((SECONDS / 60)) min $((SECONDS % 60)) s"
+    echo "==== $name: $verdict in $((SECONDS - begin)) s, after $((SECONDS / 60)) min $((SECONDS % 60)) s; $(room)"
+}
+
+# Prints how much disk the build directory takes, and how much is left: a full disk fails in odd ways.
+room() {
+    echo "$(du -sm "${CARGO_TARGET_DIR:-target}" | cut -f1) MB built, $(df -m --output=avail "${CARGO_TARGET_DIR:-target}" | tail -1 | tr -d ' ') MB of disk left"
 }
 
 # Prints what was run again in the step of log FILE: a test (nextest), a client, a row, the boot of a guest.
