@@ -18,7 +18,7 @@ mod config;
 pub use config::Config;
 
 mod engine;
-pub use engine::{Engine, NearPoster, QpError};
+pub use engine::{Engine, NearPoster, PassedRequest, QpError};
 
 mod event;
 pub use event::{CmEvent, CmEventKind, CmId, ConnectRequest, Event, RejectReason};

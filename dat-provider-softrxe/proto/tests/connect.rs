@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::pair::{Faults, Pair};
 use softrxe_proto::{
-    Accept, CmError, CmEventKind, Connect, Event, Op, QpKind, QpState, Qpn, RejectReason,
-    SendRequest, SidrReply, SidrRequest, Status, service_id,
+    Accept, CmError, CmEventKind, Connect, Engine, Event, Meta, Op, QpKind, QpState, Qpn,
+    RejectReason, SendRequest, SidrReply, SidrRequest, Status, service_id,
 };
 
 const LONG: Duration = Duration::from_secs(200);
@@ -522,6 +522,65 @@ fn a_datagram_service_is_resolved_and_reached() {
     assert_eq!(bytes[40..], [9; 100]);
     assert_eq!(bytes[32..40], [10, 9, 0, 1, 10, 9, 0, 2]);
     assert_eq!(pair.sides[1].engine.counters().foreign, 1);
+}
+
+/// Two engines of side 1's address, as a process may have: one has the service, the other one the queue pair.
+#[test]
+fn a_request_is_answered_by_another_engine_of_its_address() {
+    let mut pair = Pair::with("pass_on", 1, |config| config.qpn_prefix_bits = 4);
+    let mut other = Pair::with("pass_on_to", 2, |config| {
+        config.qpn_prefix_bits = 4;
+        config.qpn_prefix = 3;
+    });
+    let service = service_id::tcp(7001);
+    let qpns = [pair.sides[0].qp(), other.sides[1].qp()];
+    pair.sides[1].engine.listen(service).unwrap();
+    let connect = Connect::new(pair.sides[1].address, service, b"hello");
+    let now = pair.now;
+    let sides = &mut pair.sides;
+    sides[0].engine.connect(now, qpns[0], &connect).unwrap();
+    let [req] = <[Vec<u8>; 1]>::try_from(pair.poll(0)).expect("one REQ");
+    let source = pair.sides[0].address;
+    let arrives = |engine: &mut Engine<_>| {
+        engine.handle_datagram(now, &Meta { source, ip_id: 0 }, &req);
+    };
+    let first = &mut pair.sides[1].engine;
+    arrives(first);
+    let Some(Event::Cm(request)) = first.poll_event() else {
+        panic!("no request");
+    };
+    let passed = first.pass_on(now, request.id).unwrap();
+    assert!(matches!(
+        first.pass_on(now, request.id),
+        Err(CmError::State { .. })
+    ));
+    let second = &mut other.sides[1].engine;
+    let id = second.take_over(now, passed).unwrap();
+    assert_eq!(second.poll_event(), None);
+    second
+        .accept(now, id, qpns[1], &Accept::new(b"welcome"))
+        .unwrap();
+
+    // The peer repeats its REQ, which is none of the first engine's requests any more, nor a new one.
+    arrives(first);
+    assert_eq!(first.poll_event(), None);
+    let end = now + Duration::from_secs(3);
+    first.handle_timeout(end);
+    arrives(first);
+    assert_eq!(first.poll_event(), None);
+    assert!(pair.poll(1).is_empty());
+
+    // From here on the peer's messages name the second engine.
+    std::mem::swap(&mut pair.sides[1], &mut other.sides[1]);
+    pair.run();
+    let up = pair.sides[0].cm_event();
+    let CmEventKind::Established(data) = up.kind else {
+        panic!("{up:?}");
+    };
+    assert_eq!(data[..8], *b"welcome\0");
+    let up = pair.sides[1].cm_event();
+    assert_eq!((up.id, up.qpn), (id, Some(qpns[1])));
+    assert!(matches!(up.kind, CmEventKind::Established(_)));
 }
 
 #[test]

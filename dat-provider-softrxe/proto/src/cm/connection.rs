@@ -65,7 +65,7 @@ pub(crate) struct Terms {
 }
 
 /// A connection, from REQ to the end of TimeWait.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) state: State,
     pub(crate) local_id: u32,

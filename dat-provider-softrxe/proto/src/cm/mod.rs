@@ -115,6 +115,11 @@ pub enum CmError {
     /// The local and remote address are of different families.
     #[error("{0} cannot be reached from this engine's address: different family")]
     Family(SocketAddr),
+    /// The peer's queue pair has a connection that has not ended here.
+    #[error(
+        "the peer's {0:?} is still connected here; the peer may connect again once that has ended"
+    )]
+    Stale(Qpn),
     /// An allocation failed.
     #[error("no memory for another connection; end some, or raise the process's limit")]
     NoMemory,

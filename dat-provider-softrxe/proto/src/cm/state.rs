@@ -49,6 +49,8 @@ pub enum Input {
     Reject,
     /// The consumer disconnects.
     Disconnect,
+    /// Another engine of the process answers the request.
+    PassOn,
     /// The time of the next repetition has come.
     Timeout,
     /// The repetitions are used up, TimeWait is over, or the peer of a request was silent for too long.
@@ -147,6 +149,8 @@ impl State {
             (Self::ReqReceived | Self::MraSent, I::Reject | I::Disconnect) => {
                 (Some(Self::TimeWait), &[A::SendRej])
             }
+            // Repeated REQs are ignored from here on: the other engine repeats its REP.
+            (Self::ReqReceived | Self::MraSent, I::PassOn) => (Some(Self::TimeWait), &[]),
             (Self::ReqReceived | Self::MraSent, I::GiveUp) => (None, &[A::TimedOut]),
 
             (Self::RepSent, I::Req | I::Timeout) => (Some(Self::RepSent), &[A::Repeat]),
@@ -201,7 +205,7 @@ impl State {
 mod tests {
     use super::*;
 
-    const INPUTS: [Input; 13] = [
+    const INPUTS: [Input; 14] = [
         Input::Req,
         Input::Mra,
         Input::Rej,
@@ -213,6 +217,7 @@ mod tests {
         Input::Accept,
         Input::Reject,
         Input::Disconnect,
+        Input::PassOn,
         Input::Timeout,
         Input::GiveUp,
     ];
@@ -220,14 +225,14 @@ mod tests {
     /// One line per state, one column per input of `INPUTS`: R ReqSent, M MraReceived, Q ReqReceived, N MraSent, P RepSent,
     /// E Established, D DreqSent, W TimeWait, x removed, - ignored.
     const TABLE: [(State, &str); 8] = [
-        (State::ReqSent, "-MxE--W---xRx"),
-        (State::MraReceived, "-MxE--W---xRx"),
-        (State::ReqReceived, "N-x-----PWW-x"),
-        (State::MraSent, "N-x-----PWW-x"),
-        (State::RepSent, "PPx-EEW---DPD"),
-        (State::Established, "--xE--W---D--"),
-        (State::DreqSent, "--x---WW---Dx"),
-        (State::TimeWait, "W-----W-----x"),
+        (State::ReqSent, "-MxE--W---x-Rx"),
+        (State::MraReceived, "-MxE--W---x-Rx"),
+        (State::ReqReceived, "N-x-----PWWW-x"),
+        (State::MraSent, "N-x-----PWWW-x"),
+        (State::RepSent, "PPx-EEW---D-PD"),
+        (State::Established, "--xE--W---D---"),
+        (State::DreqSent, "--x---WW----Dx"),
+        (State::TimeWait, "W-----W------x"),
     ];
 
     fn letter(state: State) -> char {
@@ -258,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn every_end_of_a_live_id_raises_one_event() {
+    fn every_end_of_a_live_id_raises_one_event_unless_the_consumer_ends_a_request() {
         let ends = [Action::Rejected, Action::TimedOut, Action::Disconnected];
         // States in which the consumer has a live id and has not disconnected.
         let open = |state| !matches!(state, State::DreqSent | State::TimeWait);
@@ -269,7 +274,8 @@ mod tests {
                 };
                 let raised = step.actions.iter().filter(|a| ends.contains(a)).count();
                 let over = open(state) && !step.next.is_some_and(open);
-                let refused_by_consumer = step.actions.contains(&Action::SendRej);
+                let refused_by_consumer =
+                    step.actions.contains(&Action::SendRej) || input == Input::PassOn;
                 assert_eq!(
                     raised,
                     usize::from(over && !refused_by_consumer),

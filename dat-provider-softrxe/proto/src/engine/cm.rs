@@ -290,7 +290,7 @@ impl<M: Memory> Engine<M> {
             .map_err(|_| CmError::NoMemory)
     }
 
-    fn check_step(&self, id: CmId, input: Input) -> Result<(), CmError> {
+    pub(super) fn check_step(&self, id: CmId, input: Input) -> Result<(), CmError> {
         let state = self.cm.get(id.0).ok_or(CmError::UnknownId(id))?.state;
         match state.step(input) {
             Some(_) => Ok(()),

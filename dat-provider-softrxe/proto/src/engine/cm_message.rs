@@ -219,7 +219,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Adds a request to those that wait for the consumer.
-    fn add_pending(&mut self, now: Time, id: u32, source: SocketAddr) {
+    pub(super) fn add_pending(&mut self, now: Time, id: u32, source: SocketAddr) {
         self.cm.pending.add(id, source, now + request_lifetime());
         self.arm_requests();
     }

@@ -3,7 +3,8 @@
 use super::Engine;
 use super::timers::Owner;
 use crate::cm::connection::{
-    Connection, MAD_DATAGRAM, Mad, PROBE_PACKET, request_lifetime_after_mra, timeout_of,
+    Connection, MAD_DATAGRAM, Mad, PROBE_PACKET, request_lifetime, request_lifetime_after_mra,
+    timeout_of,
 };
 use crate::cm::state::{Action, Input, State};
 use crate::event::{CmEvent, CmEventKind, CmId, Event, RejectReason};
@@ -71,14 +72,19 @@ impl<M: Memory> Engine<M> {
         }
         match next {
             // A refused request: the peer has not shown that it receives answers.
-            State::TimeWait if matches!(state, State::ReqReceived | State::MraSent) => {
+            State::TimeWait if step.actions.contains(&Action::SendRej) => {
                 self.cm.release_qp(id);
                 self.keep_request(id, now + TIME_WAIT);
             }
             State::TimeWait | State::DreqSent => {
+                let kept_for = match input {
+                    Input::PassOn => request_lifetime(),
+                    _ => TIME_WAIT,
+                };
                 if next == State::TimeWait {
-                    self.set_due(id, now + TIME_WAIT);
+                    self.set_due(id, now + kept_for);
                 }
+                self.cm.pending.remove(id);
                 self.cm.release_qp(id);
                 self.detach(id);
                 if let Some(oldest) = self.cm.add_ended(id, self.config.max_ended()) {

@@ -5,6 +5,7 @@
 
 mod cm;
 mod cm_message;
+mod cm_pass;
 mod cm_step;
 mod input;
 mod near;
@@ -32,6 +33,7 @@ use crate::secrets::Generator;
 use crate::time::Time;
 use crate::try_box::TryBox;
 use crate::wire::icrc_cache::IcrcCache;
+pub use cm_pass::PassedRequest;
 use near::Channel;
 pub use near_post::NearPoster;
 use timers::{Owner, Timers};

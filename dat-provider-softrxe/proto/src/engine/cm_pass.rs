@@ -1,0 +1,55 @@
+//! Requests for connections that one engine receives and another engine of the same address and process answers.
+//!
+//! The peer does not see that: a REQ names no engine, and the peer learns the id and the queue pair of its end from the REP.
+
+use dat_handshake::guid::is_own;
+
+use super::Engine;
+use crate::cm::CmError;
+use crate::cm::connection::Connection;
+use crate::cm::state::Input;
+use crate::event::CmId;
+use crate::memory::Memory;
+use crate::time::Time;
+
+/// A request that left its engine.
+#[derive(Debug)]
+pub struct PassedRequest(Connection);
+
+impl<M: Memory> Engine<M> {
+    /// Takes the unanswered request `id` out of this engine. Its id is dead afterwards; REQs that repeat it are ignored.
+    ///
+    /// # Errors
+    /// `UnknownId` or `State`.
+    pub fn pass_on(&mut self, now: Time, id: CmId) -> Result<PassedRequest, CmError> {
+        self.check_step(id, Input::PassOn)?;
+        let connection = self.cm.get(id.0).cloned();
+        self.cm_step(now, id.0, Input::PassOn);
+        connection.map(PassedRequest).ok_or(CmError::UnknownId(id))
+    }
+
+    /// Adds a request that an engine with the same address and offer [passed on](Self::pass_on), and returns its id here. No event is
+    /// raised.
+    ///
+    /// # Errors
+    /// `Stale`; the peer gets no answer then.
+    pub fn take_over(&mut self, now: Time, request: PassedRequest) -> Result<CmId, CmError> {
+        let PassedRequest(mut connection) = request;
+        if let Some(old) = self.cm.by_qp(connection.peer(), connection.remote_qpn) {
+            // As for a REQ that arrives here: only the peer itself sends from the port of an engine of this project.
+            if !is_own(connection.remote_guid) {
+                self.probe_suspect(now, old);
+                return Err(CmError::Stale(connection.remote_qpn));
+            }
+            self.cm_step(now, old, Input::Disconnect);
+        }
+        let id = self.new_id();
+        let source = connection.remote;
+        connection.local_id = id;
+        connection.due = None;
+        connection.armed = None;
+        self.cm.insert(connection);
+        self.add_pending(now, id, source);
+        Ok(CmId(id))
+    }
+}
