@@ -1,6 +1,7 @@
 #!/bin/bash
 # Prints the rate of 64-byte RDMA writes of 1 to 8 threads in one process, each with an endpoint and EVDs of its own, on one pair
-# of IAs and on a pair for each thread; and the rate of one thread beside another one that polls. See docs/performance.md.
+# of IAs, on one with 8 lanes and on a pair for each thread; and the rate of one thread beside another one that polls. See
+# docs/performance.md.
 #
 # usage: bench-threads.sh [ROUNDS]      needs make dist; the best of ROUNDS (4) counts; NEAR=off measures over UDP
 set -euo pipefail
@@ -17,10 +18,12 @@ for n in 0 1 2 3 4 5 6 7; do
         echo "${side%%:*}$n u2.0 threadsafe default $dist/lib/libdat-provider-softrxe.so.2 dapl.2.0 \"127.0.${side#*:}.$((n + 1)) 0 engine=user near=${NEAR:-auto}\" \"\""
     done
 done >"$work/dat.conf"
+sed -n 's/^\([cs]\)0 \(.*\)\.1 0 engine=user/\1l \2.9 0 engine=user lanes=8/p' "$work/dat.conf" >"$work/lanes"
+cat "$work/lanes" >>"$work/dat.conf"
 export DAT_OVERRIDE=$work/dat.conf LD_LIBRARY_PATH=$dist/lib
 for ((round = 0; round < ${1:-4}; round++)); do
     for threads in 1 2 4 8; do
-        for ias in shared own; do
+        for ias in shared lanes own; do
             timeout 30 "$work/threads" $ias $threads
         done
     done

@@ -1,10 +1,11 @@
 /* 64-byte RDMA writes a second of several threads in one process.
  *
- * usage: threads shared|own THREADS      each thread has an endpoint and EVDs of its own, on one pair of IAs or on a pair for each
- *                                        thread: the difference is the cost of what the threads of one IA share
+ * usage: threads shared|lanes|own THREADS
+ *                                        each thread has an endpoint and EVDs of its own, on one pair of IAs, on one with several lanes,
+ *                                        or on a pair for each thread: the difference is the cost of what the threads of one IA share
  *        threads idle|split OUTSTANDING  a thread writes, and another one of the same IA calls dat_evd_dequeue in a loop: for an EVD
  *                                        that stays empty, or for the completions of the writes
- * dat.conf has the IAs c0, s0, c1, s1, ...
+ * dat.conf has the IAs c0, s0, c1, s1, ..., and cl, sl with lanes.
  */
 #include <dat2/udat.h>
 #include <pthread.h>
@@ -18,7 +19,7 @@
 #include "../c/need.h"
 
 #define SIZE 64
-#define MOST 16
+#define MOST 8
 #define DEPTH 64
 #define EACH 16
 
@@ -170,17 +171,18 @@ int main(int argc, char **argv)
     struct timespec time = {.tv_nsec = 300000000};
     struct rusage before, after;
     struct pair *pairs;
-    int threads, own, polls, i, side;
+    int threads, own, lanes, polls, i, side;
     pthread_t poller;
     double total = 0;
     char name[8];
 
     NEED(argc == 3);
     own = strcmp(argv[1], "own") == 0;
+    lanes = strcmp(argv[1], "lanes") == 0;
     split = strcmp(argv[1], "split") == 0;
     polls = split || strcmp(argv[1], "idle") == 0;
     threads = polls ? 1 : atoi(argv[2]);
-    NEED(own || polls || strcmp(argv[1], "shared") == 0);
+    NEED(own || lanes || polls || strcmp(argv[1], "shared") == 0);
     NEED(threads > 0 && threads <= MOST);
     if (polls) {
         outstanding = atoi(argv[2]);
@@ -196,7 +198,7 @@ int main(int argc, char **argv)
                 pzs[side][i] = pzs[side][0];
                 continue;
             }
-            snprintf(name, sizeof name, "%c%d", "cs"[side], i);
+            snprintf(name, sizeof name, "%c%c", "cs"[side], lanes ? 'l' : '0' + i);
             CHECK(dat_ia_open(name, 8, &async_evd, &ias[side][i]));
             CHECK(dat_pz_create(ias[side][i], &pzs[side][i]));
         }

@@ -10,10 +10,15 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// Values of the setting `near`: connections within this host use shared memory, or UDP.
 pub const LINKS: [&str; 2] = ["auto", "off"];
 
-/// The [`LINKS`] as words of `ia_params`, and UDP without a receive ring.
-const SETTINGS: [&str; 3] = ["near=auto", "near=off", "near=off ring=off"];
+/// The [`LINKS`] as words of `ia_params`, UDP without a receive ring, and shared memory with several lanes.
+const SETTINGS: [&str; 4] = [
+    "near=auto",
+    "near=off",
+    "near=off ring=off",
+    "near=auto lanes=3",
+];
 
-/// Runs `body` in a process of its own for shared memory, UDP, and UDP without a receive ring. The process's dat.conf has the IAs `a` and `b`: the user engine on the
+/// Runs `body` in a process of its own for shared memory, UDP, UDP without a receive ring, and several lanes. The process's dat.conf has the IAs `a` and `b`: the user engine on the
 /// addresses 1 and 2 of the /24 `network`, which no other test uses. `name` is the test that calls this.
 pub fn with_engine(name: &str, network: &str, body: impl FnOnce()) {
     if crate::is_inner() {

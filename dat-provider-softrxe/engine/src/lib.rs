@@ -10,7 +10,7 @@
 //! * `adapter::driver`: the threads that drive an adapter, namely consumers that post, poll and wait, and the helper.
 //! * `adapter::hub`: the lock of an adapter, and how data passes between the owners of its state: `connections`,
 //!   `notices`, `peers`, `ports`, `pending`, `descriptors`. `adapter::events` converts the protocol's events to upcalls
-//!   (`adapter::upcall`), `adapter::maintenance` handles the end of other processes.
+//!   (`adapter::upcall`), `adapter::maintenance` handles the end of other processes. `adapter::lanes`: several hubs of one adapter.
 //! * `link`: paths for packets below the reliable connection. `memory`: registered memory. `adaptive`: predictions of what
 //!   the consumer does next. `wait`: sleeping threads. `address`: local addresses.
 

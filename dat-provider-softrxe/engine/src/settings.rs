@@ -19,6 +19,7 @@ pub const KEYS: &[&str] = &[
     "holder",
     "near",
     "ring",
+    "lanes",
 ];
 
 /// The values of [`KEYS`], for `dat_abi::export_provider!`.
@@ -34,6 +35,7 @@ pcap text
 holder number 0 4294967295
 near one-of auto copy off
 ring one-of auto off
+lanes number 1 16
 ";
 
 /// DAPL's environment variables for the same settings.
@@ -48,6 +50,9 @@ pub(crate) const READ_VARIABLES: &[&str] = &[
 
 /// Largest number of requests, and of receives, of an endpoint.
 pub(crate) const WR_MAX: u32 = 1 << 20;
+
+/// Largest number of lanes.
+const MAX_LANES: u64 = 16;
 
 /// Default of `keepalive`, in seconds.
 const KEEPALIVE: u64 = 5;
@@ -82,6 +87,8 @@ pub(crate) struct Settings {
     pub(crate) near_pull: bool,
     /// Short datagrams arrive in a receive ring, where the kernel allows it.
     pub(crate) ring: bool,
+    /// Engines that the endpoints are spread over. 1 with a capture, which has one file.
+    pub(crate) lanes: usize,
 }
 
 impl Settings {
@@ -110,6 +117,7 @@ impl Settings {
         let keepalive = params.number("keepalive", 0..=3600)?.unwrap_or(KEEPALIVE);
         let near = params.word("near", &["auto", "copy", "off"])?;
         let ring = params.word("ring", &["auto", "off"])?;
+        let lanes = params.number("lanes", 1..=MAX_LANES)?.unwrap_or(1);
         let pcap = params.settings.get("pcap");
         if pcap.is_some_and(String::is_empty) {
             return Err(IaParamsError::Value {
@@ -132,6 +140,7 @@ impl Settings {
             near: near != Some("off") && pcap.is_none(),
             near_pull: near != Some("copy"),
             ring: ring != Some("off"),
+            lanes: if pcap.is_some() { 1 } else { lanes as usize },
             pcap: pcap.map(PathBuf::from),
             holder: params
                 .number("holder", 0..=u64::from(u32::MAX))?
@@ -171,6 +180,7 @@ mod tests {
             near: true,
             near_pull: true,
             ring: true,
+            lanes: 1,
         };
         assert_eq!(parse("lo"), Ok(defaults));
         let given = parse(
@@ -189,8 +199,20 @@ mod tests {
             near: false,
             near_pull: true,
             ring: false,
+            lanes: 1,
         };
         assert_eq!(given, Ok(expected));
+    }
+
+    #[test]
+    fn a_capture_has_one_lane() {
+        for (text, lanes) in [
+            ("lo", 1),
+            ("lo 0 lanes=4", 4),
+            ("lo 0 lanes=4 pcap=/tmp/x", 1),
+        ] {
+            assert_eq!(parse(text).unwrap().lanes, lanes, "{text}");
+        }
     }
 
     #[test]
@@ -272,6 +294,10 @@ mod tests {
                 "near=on is not possible: one of auto, copy, off",
             ),
             ("lo 0 ring=on", "ring=on is not possible: one of auto, off"),
+            (
+                "lo 0 lanes=0",
+                "lanes=0 is not possible: a number from 1 to 16",
+            ),
             (
                 "lo 0 colour=red",
                 "\"colour\"; known ones: mtu, retry, rnr_retry",

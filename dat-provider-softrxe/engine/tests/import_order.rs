@@ -51,6 +51,7 @@ const ORDER: &[&str] = &[
     "adapter::poll_turns",
     "adapter::contention",
     "adapter::hub",
+    "adapter::lanes",
     "adapter::maintenance",
     // Threads.
     "adapter::driver::helper",
@@ -58,7 +59,9 @@ const ORDER: &[&str] = &[
     // What core calls.
     "transport::named_attributes",
     "transport::convert",
+    "transport::queue",
     "transport::objects",
+    "transport::window",
     "transport::run_upcall",
     "transport::open",
     "transport::datagram",

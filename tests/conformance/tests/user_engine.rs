@@ -1,4 +1,5 @@
-//! Runs the statements on softrxe's user engine: RoCEv2 between two IAs of this process, through shared memory and over UDP.
+//! Runs the statements on softrxe's user engine: RoCEv2 between two IAs of this process, through shared memory and over UDP, and with
+//! endpoints in several lanes.
 
 use dat_conformance::matrix::{self, Provider};
 use dat_conformance::suite::Subject;
@@ -48,6 +49,11 @@ fn in_2_0_over_udp_it_does_what_the_matrix_says() {
     is_as_declared(Api::V2_0, "127.0.5.5", "off");
 }
 
+#[test]
+fn in_2_0_with_several_lanes_it_does_what_the_matrix_says() {
+    is_as_declared(Api::V2_0, "127.0.5.7", "auto lanes=3");
+}
+
 fn revoked_while_a_peer_writes(address: &str, near: &str) {
     let _alone = dat_tests::alone();
     let params = params(address, near);
@@ -59,6 +65,11 @@ fn revoked_while_a_peer_writes(address: &str, near: &str) {
 #[test]
 fn a_peer_that_writes_without_pause_touches_nothing_once_the_right_is_gone() {
     revoked_while_a_peer_writes("127.0.5.3", "auto");
+}
+
+#[test]
+fn with_several_lanes_it_touches_nothing_either() {
+    revoked_while_a_peer_writes("127.0.5.8", "auto lanes=3");
 }
 
 #[test]

@@ -69,13 +69,8 @@ impl Context<'_> {
             datagram::refuse(self.engine, now, id, &[]);
             return None;
         };
-        let mut context = near_dial::Context {
-            engine: self.engine,
-            near: self.near,
-            now,
-        };
         let peer = (request.remote.ip(), slot_of_qpn(caller.qpn));
-        self.near_dial.dial_for_datagrams(&mut context, peer);
+        self.begin_datagrams(now, peer);
         let request = IncomingRequest {
             datagram: Some(caller),
             private_data: private_data.into(),
@@ -84,19 +79,20 @@ impl Context<'_> {
         Some(Upcall::Request(sp, request))
     }
 
+    /// Begins to agree on a channel with `peer`, which asks for a datagram queue pair.
+    pub(crate) fn begin_datagrams(&mut self, now: Time, peer: LocalPeer) {
+        let mut context = near_dial::Context {
+            engine: self.engine,
+            near: self.near,
+            now,
+        };
+        self.near_dial.dial_for_datagrams(&mut context, peer);
+    }
+
     fn connection(&mut self, now: Time, event: CmEvent) -> Option<Upcall> {
         let CmEvent { id, kind, .. } = event;
         if let CmEventKind::Request(mut request) = kind {
-            // The peer is watched from here on: once it is gone, its name is gone, too.
-            if let Some(peer) = self.watch_peer(id) {
-                self.connections.add_caller(id, peer);
-            }
-            let mut context = near_dial::Context {
-                engine: self.engine,
-                near: self.near,
-                now,
-            };
-            self.near_dial.dial(&mut context, id);
+            self.begin_request(now, id);
             let sp = self.connections.service_point(request.service_id);
             let private_data = std::mem::take(&mut request.private_data);
             let request = incoming(id, &request, private_data);
@@ -136,6 +132,20 @@ impl Context<'_> {
         };
         self.connections.remove(id);
         Some(Upcall::Connection(token, outcome, data))
+    }
+
+    /// Watches the peer of the request `id`, and begins to agree on a channel with it.
+    pub(crate) fn begin_request(&mut self, now: Time, id: CmId) {
+        // The peer is watched from here on: once it is gone, its name is gone, too.
+        if let Some(peer) = self.watch_peer(id) {
+            self.connections.add_caller(id, peer);
+        }
+        let mut context = near_dial::Context {
+            engine: self.engine,
+            near: self.near,
+            now,
+        };
+        self.near_dial.dial(&mut context, id);
     }
 
     /// Watches the peer of a connection, if it is an engine of this host.

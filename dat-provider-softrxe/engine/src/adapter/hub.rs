@@ -407,9 +407,12 @@ impl State {
         }
     }
 
-    /// Converts the pending events to pending upcalls.
-    pub(crate) fn convert_events(&mut self, descriptors: &Descriptors, now: Time) {
-        let mut context = Context {
+    /// Returns what is pending, and what the conversion of events works on.
+    pub(crate) const fn parts<'a>(
+        &'a mut self,
+        descriptors: &'a Descriptors,
+    ) -> (&'a mut Pending, Context<'a>) {
+        let context = Context {
             engine: &mut self.engine,
             near: &mut self.near,
             near_dial: &mut self.near_dial,
@@ -418,9 +421,15 @@ impl State {
             peers: &mut self.peers,
             descriptors,
         };
-        while let Some(event) = self.pending.events.pop_front() {
+        (&mut self.pending, context)
+    }
+
+    /// Converts the pending events to pending upcalls.
+    pub(crate) fn convert_events(&mut self, descriptors: &Descriptors, now: Time) {
+        let (pending, mut context) = self.parts(descriptors);
+        while let Some(event) = pending.events.pop_front() {
             let upcall = context.upcall(now, event);
-            self.pending.upcalls.extend(upcall);
+            pending.upcalls.extend(upcall);
         }
     }
 

@@ -10,6 +10,7 @@ pub(crate) mod descriptors;
 pub(crate) mod driver;
 pub(crate) mod events;
 pub(crate) mod hub;
+pub(crate) mod lanes;
 pub(crate) mod maintenance;
 pub(crate) mod near;
 pub(crate) mod near_dial;

@@ -139,6 +139,39 @@ impl Regions {
         )
     }
 
+    /// Registers what another table [registered](Self::register) as `key` under the same key. Returns `false` if this table uses the key
+    /// already, `None` as `register` does.
+    #[must_use]
+    pub(crate) fn register_as(
+        &self,
+        key: u32,
+        range: Range,
+        start: u64,
+        rights: Rights,
+        pd: Pd,
+    ) -> Option<bool> {
+        let target = Target::Region {
+            range,
+            start,
+            rights,
+        };
+        self.table.borrow_mut().add_as(key, pd, target)
+    }
+
+    /// Returns whether `key` is in use.
+    pub(crate) fn uses(&self, key: u32) -> bool {
+        self.table.borrow().entries.contains(key)
+    }
+
+    /// Returns whether `window` makes memory accessible.
+    pub(crate) fn is_bound(&self, window: Window) -> bool {
+        let table = self.table.borrow();
+        let key = table.windows.get(&window);
+        let entry = key.and_then(|key| table.entries.get(*key));
+        let target = entry.map(|entry| &entry.target);
+        matches!(target, Some(Target::Window { bound: Some(_), .. }))
+    }
+
     /// Removes a region. The caller holds the engine's lock.
     pub(crate) fn deregister(&self, key: u32) {
         let mut table = self.table.borrow_mut();
@@ -202,6 +235,18 @@ impl Table {
         let key = self.draw();
         self.entries.insert(key, Entry { pd, target });
         Some(key)
+    }
+
+    fn add_as(&mut self, key: u32, pd: Pd, target: Target) -> Option<bool> {
+        if self.entries.len() >= MAX_ENTRIES {
+            return None;
+        }
+        self.entries.try_reserve_one().ok()?;
+        let free = !self.entries.contains(key);
+        if free {
+            self.entries.insert(key, Entry { pd, target });
+        }
+        Some(free)
     }
 
     fn draw(&mut self) -> u32 {

@@ -156,20 +156,23 @@ pub(super) fn accept(
     if let Some(caller) = request.caller {
         return datagram::answer(&mut request, caller, qp, token, private_data);
     }
+    let moved = request.move_to(&qp.hub);
     let id = request.id;
-    qp.hub.await_channel_of(id);
+    if moved.is_ok() {
+        qp.hub.await_channel_of(id);
+    }
     let mut answer = proto::Accept::new(private_data);
     answer.initiator_depth = qp.reads_out;
     answer.responder_resources = qp.reads_in;
     answer.rnr_retry = qp.hub.settings.rnr_retry;
     let accepted = qp.hub.with(|state, now| {
-        match state.engine.accept(now, id, qp.qpn, &answer) {
+        match moved.and_then(|()| state.engine.accept(now, id, qp.qpn, &answer)) {
             Ok(()) => {
                 add(state, id, qp, token, request.port, true);
                 Ok(())
             }
             // The peer gave up before it was answered, or connects anew.
-            Err(CmError::UnknownId(_) | CmError::State { .. }) => {
+            Err(CmError::UnknownId(_) | CmError::State { .. } | CmError::Stale(_)) => {
                 state.connections.remove_caller(id);
                 let upcall = Upcall::outcome(token, ConnOutcome::AcceptError);
                 state.pending.upcalls.push_back(upcall);
@@ -178,7 +181,7 @@ pub(super) fn accept(
             Err(error) => Err(cm_error(error)),
         }
     });
-    request.answered = accepted.is_ok();
+    request.answered |= accepted.is_ok();
     accepted
 }
 

@@ -1,6 +1,7 @@
 //! Datagram queue pairs: queries for a peer, and answers to a peer's query.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use dat_core::error::Result;
 use dat_core::transport::{Connect, Token};
@@ -49,8 +50,14 @@ pub(super) fn answer(
     private_data: &[u8],
 ) -> Result<()> {
     let id = request.id;
-    qp.hub
-        .await_channel((request.remote.ip(), slot_of_qpn(caller.qpn)));
+    let peer = (request.remote.ip(), slot_of_qpn(caller.qpn));
+    if !Arc::ptr_eq(&request.hub, &qp.hub) {
+        qp.hub.with(|state, now| {
+            let (_, mut context) = state.parts(&qp.hub.descriptors);
+            context.begin_datagrams(now, peer);
+        });
+    }
+    qp.hub.await_channel(peer);
     let reply = SidrReply {
         status: VALID,
         qpn: qp.qpn,
@@ -66,7 +73,8 @@ pub(super) fn answer(
         remote: request.remote,
         private_data: Box::default(),
     };
-    qp.hub.with(|state, now| {
+    // A reply does not depend on the lane that it is sent from.
+    request.hub.with(|state, now| {
         let outcome = match state.engine.sidr_reply(now, id, &reply) {
             Ok(()) => resolved,
             // The peer gave up before it was answered.

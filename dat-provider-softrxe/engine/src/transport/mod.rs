@@ -6,10 +6,12 @@ mod datagram;
 mod named_attributes;
 pub(crate) mod objects;
 pub(crate) mod open;
+mod queue;
 mod run_upcall;
+mod window;
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -29,11 +31,13 @@ use dat_handshake::rdma_cm::REQ_PRIVATE;
 use softrxe_proto as proto;
 use softrxe_proto::{CompletedOp, MwBind, Rights, Status, WindowType};
 
-use self::convert::{FULL, MAX_IOV, Sges, completion, create_error, op, post_error, rights};
-use self::objects::{Adapter, ConnRequest, Cq, Listener, Lmr, Pz, Qp, Rmr, Srq};
+use self::convert::{MAX_IOV, Sges, completion, create_error, op, post_error, rights};
+use self::objects::{Adapter, ConnRequest, Listener, Lmr, Pz, Qp, Srq};
+use self::queue::Cq;
+use self::window::{Rmr, Wanted};
 use crate::adapter::datagram::{AddressHandle, QKEY};
 use crate::adapter::hub::Hub;
-use crate::adapter::poll_turns::{AfterPoll, PollTurns};
+use crate::adapter::poll_turns::AfterPoll;
 use crate::memory::guard;
 use crate::memory::range::Range;
 use crate::user_engine::UserEngine;
@@ -54,6 +58,18 @@ enum Postponed {
 
 thread_local! {
     static AFTER_EMPTY_POLL: Cell<Postponed> = const { Cell::new(Postponed::Nothing) };
+}
+
+/// Returns the sums of the counters of all lanes, which are the same ones in the same order.
+fn sum<N>(adapter: &Adapter, counters: impl Fn(&Hub) -> Vec<(N, u64)>) -> Vec<(N, u64)> {
+    let mut lanes = adapter.lanes.all().iter().map(|hub| counters(hub));
+    let mut all = lanes.next().unwrap_or_default();
+    for counters in lanes {
+        for ((_, sum), (_, value)) in all.iter_mut().zip(counters) {
+            *sum += value;
+        }
+    }
+    all
 }
 
 impl Transport for UserEngine {
@@ -82,33 +98,37 @@ impl Transport for UserEngine {
     }
 
     fn device_counters(adapter: &Adapter) -> Vec<(IaCounter, u64)> {
-        let counters = adapter.hub.state.lock().engine.counters();
-        vec![
-            (IaCounter::LnkErrRcv, counters.malformed + counters.bad_icrc),
-            (
-                IaCounter::LnkErrRcvConstraint,
-                counters.foreign + counters.unknown_qp,
-            ),
-            (IaCounter::DiagErrRqRae, counters.wrong_keys),
-            (
-                IaCounter::DiagErrRqRire,
-                counters.refused - counters.wrong_keys,
-            ),
-            (IaCounter::DiagErrRqOos, counters.out_of_sequence),
-            (IaCounter::DiagErrRqUdsdprd, counters.ud_dropped),
-            (IaCounter::DiagErrSqOos, counters.go_backs),
-        ]
+        sum(adapter, |hub| {
+            let counters = hub.state.lock().engine.counters();
+            vec![
+                (IaCounter::LnkErrRcv, counters.malformed + counters.bad_icrc),
+                (
+                    IaCounter::LnkErrRcvConstraint,
+                    counters.foreign + counters.unknown_qp,
+                ),
+                (IaCounter::DiagErrRqRae, counters.wrong_keys),
+                (
+                    IaCounter::DiagErrRqRire,
+                    counters.refused - counters.wrong_keys,
+                ),
+                (IaCounter::DiagErrRqOos, counters.out_of_sequence),
+                (IaCounter::DiagErrRqUdsdprd, counters.ud_dropped),
+                (IaCounter::DiagErrSqOos, counters.go_backs),
+            ]
+        })
     }
 
     fn own_counters(adapter: &Adapter) -> Vec<(&'static str, u64)> {
-        let state = adapter.hub.state.lock();
-        let mut counters = state.near_dial.counters();
-        counters.push(("near_wakes", state.near.wakes()));
-        counters.push(("near_datagrams", state.near.datagrams()));
-        let ring = state.ports.socket().ring_counters().unwrap_or_default();
-        counters.push(("ring_reads", ring.from_ring));
-        counters.push(("ring_passed", ring.from_socket));
-        counters
+        sum(adapter, |hub| {
+            let state = hub.state.lock();
+            let mut counters = state.near_dial.counters();
+            counters.push(("near_wakes", state.near.wakes()));
+            counters.push(("near_datagrams", state.near.datagrams()));
+            let ring = state.ports.socket().ring_counters().unwrap_or_default();
+            counters.push(("ring_reads", ring.from_ring));
+            counters.push(("ring_passed", ring.from_socket));
+            counters
+        })
     }
 
     fn close(adapter: &Adapter) {
@@ -116,11 +136,12 @@ impl Transport for UserEngine {
     }
 
     fn attributes(adapter: &Adapter) -> AdapterAttr {
-        let local = &adapter.hub.local_address;
-        let mtu = local.mtu.min(adapter.hub.settings.mtu);
+        let hub = adapter.lanes.first();
+        let local = &hub.local_address;
+        let mtu = local.mtu.min(hub.settings.mtu);
         let device = format!("user-{}", local.netdev);
         let (guid, near, ring) = {
-            let state = adapter.hub.state.lock();
+            let state = hub.state.lock();
             let ring = state.ports.socket().ring_counters().is_some();
             (
                 state.engine.guid(),
@@ -128,7 +149,7 @@ impl Transport for UserEngine {
                 if ring { "auto" } else { "off" },
             )
         };
-        let near = match (near, adapter.hub.settings.near_pull) {
+        let near = match (near, hub.settings.near_pull) {
             (true, true) => "auto",
             (true, false) => "copy",
             (false, _) => "off",
@@ -139,7 +160,7 @@ impl Transport for UserEngine {
         attr.vendor_name = "softrxe in user space".into();
         attr.address = local.address;
         attr.max_eps = 16_000;
-        attr.max_dto_per_ep = adapter.hub.settings.wr_max;
+        attr.max_dto_per_ep = hub.settings.wr_max;
         attr.max_rdma_read_per_ep_in = MAX_READS;
         attr.max_rdma_read_per_ep_out = MAX_READS;
         attr.max_rdma_read_in = 16_000 * MAX_READS;
@@ -166,7 +187,7 @@ impl Transport for UserEngine {
     fn create_pz(adapter: &Arc<Adapter>) -> Result<Pz> {
         let last = adapter.last_pd.fetch_add(1, Ordering::Relaxed);
         Ok(Pz {
-            hub: Arc::clone(&adapter.hub),
+            lanes: Arc::clone(&adapter.lanes),
             pd: proto::Pd(last + 1),
         })
     }
@@ -189,25 +210,12 @@ impl Transport for UserEngine {
             VaType::Va => address as u64,
             VaType::ZeroBased => 0,
         };
-        let state = pz.hub.state.lock();
-        let key = state
-            .engine
-            .memory()
-            .register(
-                range,
-                start,
-                rights(privileges) | Rights::WINDOW_BIND,
-                pz.pd,
-            )
-            .ok_or(FULL)?;
+        let rights = rights(privileges) | Rights::WINDOW_BIND;
+        let lmr = Lmr::register(pz, range, start, rights)?;
         let is_remote = privileges.intersects(MemPriv::REMOTE);
-        let lmr = Lmr {
-            hub: Arc::clone(&pz.hub),
-            key,
-        };
         let keys = Keys {
-            lmr_context: key,
-            rmr_context: if is_remote { key } else { 0 },
+            lmr_context: lmr.key,
+            rmr_context: if is_remote { lmr.key } else { 0 },
         };
         Ok((lmr, keys))
     }
@@ -217,58 +225,33 @@ impl Transport for UserEngine {
             Scope::Endpoint => WindowType::Type2,
             Scope::Zone => WindowType::Type1,
         };
-        let state = pz.hub.state.lock();
-        let (window, key) = state
-            .engine
-            .memory()
-            .create_window(kind, pz.pd)
-            .ok_or(FULL)?;
-        Ok(Rmr {
-            hub: Arc::clone(&pz.hub),
-            window,
-            kind,
-            key: AtomicU32::new(key),
-        })
+        Rmr::create(pz, kind)
     }
 
     fn post_bind(qp: &Qp, bind: &Bind<'_, Self>) -> Result<u32> {
         if bind.va_type == VaType::ZeroBased {
             return Err(Error::of(Kind::ModelNotSupported));
         }
-        // Core serialises the binds of a window, so that its key changes in the order of posting.
-        let old_key = bind.rmr.key.load(Ordering::Acquire);
-        let mut window = MwBind {
-            old_key,
+        let window = MwBind {
+            old_key: 0,
             new_key: 0,
             lkey: bind.lmr.map_or(0, |lmr| lmr.key),
             address: bind.address,
             length: if bind.lmr.is_some() { bind.length } else { 0 },
             rights: rights(bind.rights),
-            kind: bind.rmr.kind,
+            kind: WindowType::Type1,
         };
-        qp.hub
-            .with(|state, now| {
-                window.new_key = state.engine.memory().draw_key();
-                let mut request = proto::SendRequest::new(bind.id.0, proto::Op::Bind(window), &[]);
-                request.signaled = bind.signaled;
-                request.fence = bind.fence;
-                state.engine.post_send(now, qp.qpn, &request)
-            })
-            .map_err(post_error)?;
-        bind.rmr.key.store(window.new_key, Ordering::Release);
-        Ok(window.new_key)
+        let wanted = Wanted {
+            id: bind.id,
+            signaled: bind.signaled,
+            fence: bind.fence,
+            window,
+        };
+        bind.rmr.post_bind(qp, &wanted)
     }
 
     fn create_cq(adapter: &Arc<Adapter>, _depth: u32, token: Token) -> Result<Cq> {
-        let mut state = adapter.hub.state.lock();
-        let id = state.engine.create_cq().map_err(create_error)?;
-        state.notices.add_cq(id, token);
-        let occupancy = state.engine.occupancy(id).unwrap_or_default();
-        Ok(Cq {
-            hub: Arc::clone(&adapter.hub),
-            id,
-            turns: PollTurns::new(occupancy),
-        })
+        Cq::create(&adapter.lanes, token)
     }
 
     /// Does nothing: each post reserves room for its completion.
@@ -277,17 +260,19 @@ impl Transport for UserEngine {
     }
 
     fn poll_cq(cq: &Cq, into: &mut [proto::Completion]) -> usize {
-        let (count, after) = cq.hub.poll(cq.id, &cq.turns, into);
+        let (count, after) = cq.poll(into);
         match after {
-            AfterPoll::Return => {}
-            AfterPoll::Yield => AFTER_EMPTY_POLL.set(Postponed::Yield),
-            AfterPoll::Pause => AFTER_EMPTY_POLL.set(Postponed::Pause(Arc::downgrade(&cq.hub))),
+            None | Some((AfterPoll::Return, _)) => {}
+            Some((AfterPoll::Yield, _)) => AFTER_EMPTY_POLL.set(Postponed::Yield),
+            Some((AfterPoll::Pause, hub)) => {
+                AFTER_EMPTY_POLL.set(Postponed::Pause(Arc::downgrade(hub)));
+            }
         }
         count
     }
 
     fn poll_cq_ready(cq: &Cq, into: &mut [proto::Completion]) -> usize {
-        cq.hub.take(cq.id, into)
+        cq.take(into)
     }
 
     fn after_empty_poll() {
@@ -319,12 +304,7 @@ impl Transport for UserEngine {
     }
 
     fn watch_cq(cq: &Cq, on: bool) -> Result<()> {
-        cq.hub.with(|state, _| {
-            state.notices.watch(cq.id, on);
-            if on {
-                state.engine.arm_cq(cq.id);
-            }
-        });
+        cq.watch(on);
         Ok(())
     }
 
@@ -339,8 +319,10 @@ impl Transport for UserEngine {
         timeout: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
     ) -> Parked {
-        let id = cq.map(|cq| cq.id);
-        let parked = adapter.hub.wait(id, &parker.0, timeout, ready);
+        let parked = match cq {
+            Some(cq) => cq.wait(&parker.0, timeout, ready),
+            None => adapter.lanes.first().wait(None, &parker.0, timeout, ready),
+        };
         // A wait sleeps by itself. What its polls have postponed is not for the next dequeue to do.
         AFTER_EMPTY_POLL.take();
         parked
@@ -351,14 +333,17 @@ impl Transport for UserEngine {
     }
 
     fn create_srq(pz: &Arc<Pz>, attr: &SrqAttr, token: Token) -> Result<Srq> {
-        let mut state = pz.hub.state.lock();
+        let lane = pz.lanes.place();
+        let hub = &pz.lanes.all()[lane];
+        let mut state = hub.state.lock();
         let id = state
             .engine
             .create_srq(attr.max_recv_dtos as usize, attr.max_recv_iov as usize)
             .map_err(create_error)?;
         state.notices.add_srq(id, token);
         Ok(Srq {
-            hub: Arc::clone(&pz.hub),
+            lane,
+            hub: Arc::clone(hub),
             id,
         })
     }
@@ -393,6 +378,12 @@ impl Transport for UserEngine {
         srq: Option<&Arc<Srq>>,
         token: Token,
     ) -> Result<Qp> {
+        let lane = srq
+            .map(|srq| srq.lane)
+            .or_else(|| recv_cq.home_lane())
+            .or_else(|| request_cq.home_lane())
+            .unwrap_or_else(|| pz.lanes.place());
+        let hub = &pz.lanes.all()[lane];
         let init = proto::QpInit {
             kind: if caps.datagram {
                 proto::QpKind::Ud
@@ -401,8 +392,8 @@ impl Transport for UserEngine {
             },
             pd: pz.pd,
             token: token.0,
-            send_cq: request_cq.id,
-            recv_cq: recv_cq.id,
+            send_cq: request_cq.in_lane(lane)?,
+            recv_cq: recv_cq.in_lane(lane)?,
             srq: srq.map(|srq| srq.id),
             send_depth: caps.max_request.max(1) as usize,
             recv_depth: caps.max_recv as usize,
@@ -410,20 +401,20 @@ impl Transport for UserEngine {
             access: Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC,
             qkey: QKEY,
         };
-        let qpn = pz
-            .hub
+        let qpn = hub
             .state
             .lock()
             .engine
             .create_qp(&init)
             .map_err(create_error)?;
         Ok(Qp {
-            hub: Arc::clone(&pz.hub),
+            lane,
+            hub: Arc::clone(hub),
             qpn,
             reads_in: caps.rdma_read_in.min(MAX_READS) as u8,
             reads_out: caps.rdma_read_out.min(MAX_READS) as u8,
             datagram: caps.datagram,
-            _uses: (
+            uses: (
                 Arc::clone(pz),
                 Arc::clone(recv_cq),
                 Arc::clone(request_cq),
@@ -480,7 +471,7 @@ impl Transport for UserEngine {
         conn_qual: Option<u64>,
         token: Token,
     ) -> Result<(Listener, u64)> {
-        connect::listen(&adapter.hub, conn_qual, token)
+        connect::listen(adapter.lanes.first(), conn_qual, token)
     }
 
     fn connect(_adapter: &Arc<Adapter>, qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {

@@ -7,25 +7,49 @@ use std::thread::JoinHandle;
 
 use dat_handshake::Caller;
 use parking_lot::Mutex;
-use softrxe_proto::{CmId, CqId, Event, Pd, Qpn, SrqId, WindowType};
+use softrxe_proto::{CmError, CmId, Event, Pd, Qpn, Rights, SrqId};
 
+use super::convert::FULL;
+use super::queue::Cq;
 use crate::adapter::hub::Hub;
-use crate::adapter::poll_turns::PollTurns;
+use crate::adapter::lanes::Lanes;
 use crate::adapter::upcall::IncomingRequest;
-use crate::memory::entries::Window;
+use crate::memory::range::Range;
 
-/// An open adapter and its helper thread.
+/// An open adapter.
 pub struct Adapter {
-    pub(crate) hub: Arc<Hub>,
-    pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) lanes: Arc<Lanes>,
+    /// The helper thread of each lane.
+    pub(crate) helpers: Box<[Helper]>,
     /// The number of the protection domain that was created last.
     pub(crate) last_pd: AtomicU32,
 }
 
+/// The helper thread of a lane. Dropping it ends the thread.
+pub(crate) struct Helper {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
+}
+
 impl Adapter {
-    /// Ends the helper thread, once, and waits for its end unless the caller is that thread.
+    /// Ends the helper threads, once, and waits for their end unless the caller is one of them.
     pub(crate) fn end(&self) {
-        self.hub.log_counters();
+        for helper in &self.helpers {
+            helper.hub.log_counters();
+            helper.hub.end();
+        }
+        self.helpers.iter().for_each(Helper::end);
+    }
+}
+
+impl Drop for Adapter {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Helper {
+    fn end(&self) {
         self.hub.end();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
@@ -39,7 +63,7 @@ impl Adapter {
     }
 }
 
-impl Drop for Adapter {
+impl Drop for Helper {
     fn drop(&mut self) {
         self.end();
     }
@@ -47,14 +71,53 @@ impl Drop for Adapter {
 
 /// A protection zone.
 pub struct Pz {
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) lanes: Arc<Lanes>,
     pub(crate) pd: Pd,
 }
 
-/// A registered region.
+/// A registered region, in all lanes under the same key.
 pub struct Lmr {
-    pub(crate) hub: Arc<Hub>,
+    lanes: Arc<Lanes>,
     pub(crate) key: u32,
+    /// The lanes that it is in, the first ones.
+    registered: usize,
+}
+
+impl Lmr {
+    /// Registers `range`; addresses in it count from `start`.
+    pub(super) fn register(
+        pz: &Pz,
+        range: Range,
+        start: u64,
+        rights: Rights,
+    ) -> dat_core::error::Result<Self> {
+        let lanes = &pz.lanes;
+        loop {
+            let key = {
+                let state = lanes.first().state.lock();
+                let memory = state.engine.memory();
+                memory.register(range, start, rights, pz.pd).ok_or(FULL)?
+            };
+            let mut lmr = Self {
+                lanes: Arc::clone(lanes),
+                key,
+                registered: 1,
+            };
+            while let Some(hub) = lanes.all().get(lmr.registered) {
+                let state = hub.state.lock();
+                let memory = state.engine.memory();
+                // A window of this lane may have the key.
+                let added = memory.register_as(key, range, start, rights, pz.pd);
+                if !added.ok_or(FULL)? {
+                    break;
+                }
+                lmr.registered += 1;
+            }
+            if lmr.registered == lanes.all().len() {
+                return Ok(lmr);
+            }
+        }
+    }
 }
 
 impl std::fmt::Debug for Lmr {
@@ -67,52 +130,16 @@ impl std::fmt::Debug for Lmr {
 
 impl Drop for Lmr {
     fn drop(&mut self) {
-        // Copies run under the same lock: after this none touches the memory.
-        self.hub.state.lock().engine.memory().deregister(self.key);
-    }
-}
-
-/// A memory window.
-pub struct Rmr {
-    pub(crate) hub: Arc<Hub>,
-    pub(crate) window: Window,
-    pub(crate) kind: WindowType,
-    /// The window's key after all posted binds.
-    pub(crate) key: AtomicU32,
-}
-
-impl std::fmt::Debug for Rmr {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rmr")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Drop for Rmr {
-    fn drop(&mut self) {
-        let state = self.hub.state.lock();
-        state.engine.memory().destroy_window(self.window);
-    }
-}
-
-/// A completion queue.
-pub struct Cq {
-    pub(crate) hub: Arc<Hub>,
-    pub(crate) id: CqId,
-    pub(crate) turns: PollTurns,
-}
-
-impl Drop for Cq {
-    fn drop(&mut self) {
-        let mut state = self.hub.state.lock();
-        state.notices.remove_cq(self.id);
-        state.engine.destroy_cq(self.id);
+        // Copies of a lane run under its lock: after the last lane none touches the memory.
+        for hub in &self.lanes.all()[..self.registered] {
+            hub.state.lock().engine.memory().deregister(self.key);
+        }
     }
 }
 
 /// A shared receive queue.
 pub struct Srq {
+    pub(crate) lane: usize,
     pub(crate) hub: Arc<Hub>,
     pub(crate) id: SrqId,
 }
@@ -132,6 +159,7 @@ impl Drop for Srq {
 
 /// A queue pair.
 pub struct Qp {
+    pub(crate) lane: usize,
     pub(crate) hub: Arc<Hub>,
     pub(crate) qpn: Qpn,
     pub(crate) reads_in: u8,
@@ -139,7 +167,14 @@ pub struct Qp {
     /// Sends datagrams and has no connection.
     pub(crate) datagram: bool,
     /// Objects that must live as long as the queue pair.
-    pub(crate) _uses: (Arc<Pz>, Arc<Cq>, Arc<Cq>, Option<Arc<Srq>>),
+    pub(crate) uses: (Arc<Pz>, Arc<Cq>, Arc<Cq>, Option<Arc<Srq>>),
+}
+
+impl Qp {
+    /// Returns its protection domain.
+    pub(super) fn pd(&self) -> Pd {
+        self.uses.0.pd
+    }
 }
 
 impl Drop for Qp {
@@ -197,6 +232,31 @@ impl ConnRequest {
         }
     }
 
+    /// Passes the request to `lane`, whose endpoint accepts it.
+    ///
+    /// # Errors
+    /// `UnknownId` or `State` if the peer has given up, `Stale`. The request is answered then.
+    pub(super) fn move_to(&mut self, lane: &Arc<Hub>) -> Result<(), CmError> {
+        if Arc::ptr_eq(&self.hub, lane) {
+            return Ok(());
+        }
+        let id = self.id;
+        self.answered = true;
+        let passed = self.hub.with(|state, now| {
+            state.connections.remove_caller(id);
+            state.engine.pass_on(now, id)
+        })?;
+        self.id = lane.with(|state, now| {
+            let id = state.engine.take_over(now, passed)?;
+            let (_, mut context) = state.parts(&lane.descriptors);
+            context.begin_request(now, id);
+            Ok(id)
+        })?;
+        self.hub = Arc::clone(lane);
+        self.answered = false;
+        Ok(())
+    }
+
     /// Refuses the request. `data` begins with the version word of a refusal if the consumer refuses it.
     pub(crate) fn refuse(&mut self, data: &[u8]) {
         self.answered = true;
@@ -228,7 +288,7 @@ mod tests {
     fn a_new_srq_does_not_get_the_event_of_a_freed_one() {
         let hub = test_hub("127.77.5.1");
         let pz = Arc::new(Pz {
-            hub: Arc::clone(&hub),
+            lanes: Arc::new(Lanes::new([Arc::clone(&hub)].into())),
             pd: Pd(1),
         });
         let attr = SrqAttr {

@@ -14,9 +14,10 @@ use dat_core::upcall::Upcalls;
 use parking_lot::Mutex;
 use softrxe_port::port_share::PortShareError;
 
-use super::objects::Adapter;
+use super::objects::{Adapter, Helper};
 use super::run_upcall::Core;
 use crate::adapter::hub::Hub;
+use crate::adapter::lanes::Lanes;
 use crate::address::interface::{default_address, interfaces};
 use crate::address::local_address::{self, LocalAddress, LocalAddressError};
 use crate::link::capture::Capture;
@@ -86,11 +87,38 @@ fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, O
     let settings = Settings::parse(params, env)?;
     environment::report(READ_VARIABLES, env);
     let local_address = locate(&params.device, params.port)?;
-    let address = local_address.address;
     let capture = settings.pcap.as_deref().map(capture).transpose()?;
+    let first = open_lane(&settings, &local_address, capture, upcalls)?;
+    let mut helpers = vec![first];
+    // The first lane answers for the port, if this process holds it.
+    for _ in 1..settings.lanes {
+        helpers.push(open_lane(&settings, &local_address, None, upcalls)?);
+    }
+    let hubs = helpers.iter().map(|helper| Arc::clone(&helper.hub));
+    Ok(Adapter {
+        lanes: Arc::new(Lanes::new(hubs.collect())),
+        helpers: helpers.into(),
+        last_pd: AtomicU32::new(0),
+    })
+}
+
+/// Opens a lane and starts its helper thread.
+fn open_lane(
+    settings: &Settings,
+    local_address: &LocalAddress,
+    capture: Option<Capture>,
+    upcalls: Upcalls<UserEngine>,
+) -> Result<Helper, OpenError> {
+    let address = local_address.address;
     let secrets = Secrets::draw().map_err(OpenError::Random)?;
     let core = Box::new(Core(upcalls));
-    let hub = Hub::open(settings, local_address, capture, secrets, core);
+    let hub = Hub::open(
+        settings.clone(),
+        local_address.clone(),
+        capture,
+        secrets,
+        core,
+    );
     let hub = hub.map_err(|error| match error {
         PortShareError::Io(error) => OpenError::Socket { address, error },
         other => OpenError::Port(other),
@@ -107,10 +135,9 @@ fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, O
             helper.run();
         })
         .map_err(OpenError::Thread)?;
-    Ok(Adapter {
+    Ok(Helper {
         hub,
         thread: Mutex::new(Some(thread)),
-        last_pd: AtomicU32::new(0),
     })
 }
 

@@ -276,6 +276,11 @@ impl Hub {
         ended
     }
 
+    /// Makes the leader watch the descriptors, for a thread that waits in another lane.
+    pub(crate) fn watch_again(&self, state: &mut State) {
+        state.driver.roles.watch_again(&self.wakers);
+    }
+
     /// Receives what has arrived, and runs the upcalls that follow from it.
     fn poll_for_upcalls(self: &Arc<Self>) {
         let mut state = self.state.lock();
