@@ -104,9 +104,21 @@ fn is_host(word: &str) -> bool {
     }
 }
 
-/// Returns true if an entry cannot open on this machine, as far as that shows without running the provider's code.
-pub(crate) fn is_hopeless(one: &Entry, devices: &[Device]) -> bool {
-    !entry(one).faults.is_empty() || missing_device(one, devices).is_some()
+/// Why an entry cannot open on this machine, as far as that shows without running the provider's code.
+#[derive(Clone, Debug)]
+pub(crate) enum Hopeless {
+    /// The entry or its library is faulty.
+    Fault(String),
+    /// This machine has not the device.
+    NoDevice(String),
+}
+
+/// Says why an entry cannot open on this machine; `None` if that does not show.
+pub(crate) fn hopeless(one: &Entry, devices: &[Device]) -> Option<Hopeless> {
+    if let Some(fault) = entry(one).faults.first() {
+        return Some(Hopeless::Fault(fault.kind.to_string()));
+    }
+    missing_device(one, devices).map(Hopeless::NoDevice)
 }
 
 #[cfg(test)]

@@ -86,11 +86,7 @@ pub(crate) enum Command {
     #[command(after_help = report::HELP)]
     Report(Report),
     /// Transfer data between two processes through an IA, and verify it.
-    Demo {
-        /// Name of the IA in dat.conf; without it, the first one that opens.
-        #[arg(long)]
-        ia: Option<String>,
-    },
+    Demo(Demo),
     /// The second process of `dat demo`.
     #[command(hide = true)]
     DemoPeer {
@@ -161,6 +157,23 @@ pub(crate) struct List {
     /// Also open each entry that looks usable, and report the ones that do not open.
     #[arg(long)]
     pub(crate) open: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Name of the IA in dat.conf; without it, the first one that opens.
+    #[arg(value_name = "IA")]
+    name: Option<String>,
+    /// The same.
+    #[arg(long, conflicts_with = "name")]
+    ia: Option<String>,
+}
+
+impl Demo {
+    /// Returns the name of the IA, which the other commands take as an argument.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref().or(self.ia.as_deref())
+    }
 }
 
 #[derive(Debug, Args)]

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::error::Error;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use dat::{
 };
 use serde_json::{Value, json};
 
-use crate::Outcome;
+use crate::{Outcome, open};
 
 /// Time to wait for an event.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -197,24 +196,28 @@ impl Drop for Peer {
     }
 }
 
-/// Returns the first IA of dat.conf that opens on this machine, and prints why those before it do not.
-fn first_that_opens(json: bool) -> Result<String, Box<dyn Error>> {
-    for (name, _) in dat::configured()? {
-        match Ia::open(&name) {
-            Ok(_) => return Ok(name),
-            Err(error) if json => eprintln!("dat: IA {name} does not open here: {error}"),
-            Err(error) => println!("IA {name} does not open here: {error}"),
+/// Returns the IA to use: the named one, or the first of dat.conf that opens. Says which ones it skips.
+fn choose(name: Option<&str>, json: bool) -> Outcome<String> {
+    if let Some(name) = name {
+        // Tried first in a process of its own: both processes of the demo would log the same reason.
+        open::attempt(name).map_err(|why| format!("IA {name} does not open: {why}"))?;
+        return Ok(name.to_owned());
+    }
+    let open::First { name, skipped } = open::first()?;
+    if let Some(line) = skipped.line() {
+        let text = format!("{line}; using {name}");
+        if json {
+            eprintln!("demo: {text}");
+        } else {
+            crate::out::hanging("demo: ", &text);
         }
     }
-    Err("no IA of dat.conf opens on this machine; the messages above say why".into())
+    Ok(name)
 }
 
 /// Runs both processes and prints the results.
 pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
-    let name = match name {
-        Some(name) => name.to_owned(),
-        None => first_that_opens(json)?,
-    };
+    let name = choose(name, json)?;
     let exe = std::env::current_exe()?;
     let mut peer = Peer(
         Command::new(exe)

@@ -1,7 +1,7 @@
 //! The `dat` command: lists, configures, examines and tries interface adapters.
 //!
 //! `cli.rs` is the command line; each subcommand has a file, and this one selects it. `read.rs` reads dat.conf, `assess.rs` judges its
-//! entries and `open.rs` opens them, for several of them; `out.rs` prints. `measure` is the
+//! entries and `open.rs` opens them or says why not, for several of them; `out.rs` prints. `measure` is the
 //! machinery of `dat serve`, `dat ping` and `dat perf`. The crate imports the Rust API (`udapl`, here `dat`), dat-registry for dat.conf, dat-os for the
 //! netdevs, dat-conformance for `dat conform`, and softrxe-port for `dat serve-port`.
 #![forbid(unsafe_code)]
@@ -97,7 +97,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::NewProvider(arguments) => new_provider::run(arguments, json),
         Command::Doctor { ia } => doctor::run(ia.as_deref(), json),
         Command::Report(arguments) => report::run(arguments, json),
-        Command::Demo { ia } => demo::run(ia.as_deref(), json),
+        Command::Demo(arguments) => demo::run(arguments.name(), json),
         Command::DemoPeer { ia } => demo::peer(ia),
         Command::Serve(arguments) => serve::run(arguments, json),
         Command::Ping(arguments) => ping::run(arguments, json),

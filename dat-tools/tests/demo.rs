@@ -1,0 +1,60 @@
+//! `dat demo` where IAs do not open.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn dat(words: &str, conf: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_dat"))
+        .args(words.split(' '))
+        .env("DAT_OVERRIDE", conf)
+        .env_remove("DAT_LOG")
+        .stdin(Stdio::null())
+        .output()
+        .expect("dat runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Takes UDP port 4791 of an address that no other test uses, as a program that is no engine does, and writes a dat.conf with an IA without
+/// a device, one whose port is taken, and more lines.
+fn conf(taken: &str, more: &str) -> (UdpSocket, tempfile::TempDir, PathBuf) {
+    let stranger = UdpSocket::bind((taken, 4791)).expect("the port is free");
+    let dir = tempfile::tempdir().expect("a folder");
+    let line = |ia, params: &str| dat_tests::line(ia, &dat_tests::softrxe(), params);
+    let absent = line("absent", "nosuch0 0 engine=user");
+    let taken = line("taken", &format!("{taken} 0 engine=user"));
+    let path = dir.path().join("dat.conf");
+    fs::write(&path, absent + &taken + more).expect("written");
+    (stranger, dir, path)
+}
+
+#[test]
+fn what_the_demo_skips_is_one_line_and_no_error() {
+    let params = "127.88.10.2 0 engine=user";
+    let free = dat_tests::line("free", &dat_tests::softrxe(), params);
+    let (_stranger, _dir, conf) = conf("127.88.10.1", &free);
+    let done = dat("demo", &conf);
+    let said = text(&done.stdout);
+    assert!(done.status.success(), "{said}{}", text(&done.stderr));
+    assert_eq!(text(&done.stderr), "");
+    let first = said.lines().next().unwrap_or_default();
+    for part in [
+        "demo: absent has no device here (",
+        "; taken does not open here (UDP port 4791 of 127.88.10.1 belongs to ",
+        "; using free",
+    ] {
+        assert!(first.contains(part), "{first} lacks {part}");
+    }
+    assert!(said.ends_with("demo: PASS\n"), "{said}");
+    for words in ["demo free", "demo --ia free"] {
+        let done = dat(words, &conf);
+        assert!(done.status.success(), "{words}: {}", text(&done.stderr));
+        assert!(text(&done.stdout).starts_with("IA free: "), "{words}");
+    }
+    let both = dat("demo free --ia free", &conf);
+    assert_eq!(both.status.code(), Some(2));
+}
