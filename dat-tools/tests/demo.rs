@@ -58,3 +58,27 @@ fn what_the_demo_skips_is_one_line_and_no_error() {
     let both = dat("demo free --ia free", &conf);
     assert_eq!(both.status.code(), Some(2));
 }
+
+#[test]
+fn a_port_that_another_program_has_is_told_once_with_what_to_do() {
+    let (_stranger, _dir, conf) = conf("127.88.10.3", "");
+    let named = dat("demo taken", &conf);
+    assert_eq!(named.status.code(), Some(1));
+    let said = text(&named.stderr);
+    let wants = "dat: IA taken does not open: UDP port 4791 of 127.88.10.3 belongs to ";
+    assert!(said.starts_with(wants), "{said}");
+    assert!(said.contains("dat serve-port 127.88.10.3"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    for command in ["demo", "serve"] {
+        let none = dat(command, &conf);
+        assert_eq!(none.status.code(), Some(1));
+        let said = text(&none.stderr);
+        assert!(said.contains("no IA of dat.conf opens"), "{said}");
+        assert!(said.contains("\n  taken: UDP port 4791"), "{said}");
+        assert!(said.contains("\n  absent: no device here"), "{said}");
+        assert_eq!(said.lines().count(), 3, "{said}");
+    }
+    // Other commands log the reason; the last line does not lead away from it.
+    let said = text(&dat("info taken", &conf).stderr);
+    assert!(said.contains("its message says which"), "{said}");
+}

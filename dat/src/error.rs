@@ -140,10 +140,9 @@ pub enum Error {
         /// The DAT return code.
         code: Code,
     },
-    /// Memory, or a resource of the device, is exhausted.
-    #[error(
-        "{call}: out of resources; free objects, or raise the limits of memory and open files ({code})"
-    )]
+    /// Memory, or a resource of the device, is exhausted. In an open: something that the adapter needs cannot be had, such as its device or
+    /// port; the provider's message says what.
+    #[error("{call}: {} ({code})", words::scarce(call))]
     Resources {
         /// Name of the DAT function.
         call: &'static str,

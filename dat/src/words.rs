@@ -24,6 +24,16 @@ pub(crate) fn name(op: DtoOp) -> &'static str {
     }
 }
 
+/// Says what to do where a function lacks a resource. What an open lacks is rarely exhausted: another user's process may have the port.
+pub(crate) fn scarce(call: &str) -> &'static str {
+    match call {
+        "dat_ia_open" => {
+            "the provider lacks a device, port or memory; its message says which (set DAT_LOG=error if there is none), and `dat doctor` what mends it"
+        }
+        _ => "out of resources; free objects, or raise the limits of memory and open files",
+    }
+}
+
 /// Describes the status of an operation that failed, and what mends it.
 pub(crate) fn result(op: DtoOp, status: DtoStatus) -> &'static str {
     let is_atomic = matches!(op, DtoOp::FetchAdd | DtoOp::CompareSwap);

@@ -39,7 +39,7 @@ pub struct Policy {
 pub enum PortShareError {
     /// An untrusted process has the port.
     #[error(
-        "UDP port {} of {} belongs to {}, which would get what peers send here. Use another address, end that process, \
+        "UDP port {} of {} belongs to {}: that process would get what peers send here. Use another address, end that process, \
          or have root run `dat serve-port {}` (docs/security.md); if it is the kernel's (`lsmod | grep rdma_rxe`), use engine=kernel",
         .local.port(), .local.ip(),
         .owner.map_or_else(|| "an unknown program".to_owned(), |o| o.to_string()),
