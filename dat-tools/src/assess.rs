@@ -91,6 +91,33 @@ pub(crate) fn missing_device(entry: &Entry, devices: &[Device]) -> Option<String
     (!exists).then(|| format!("this machine has no device, netdev or address {word:?}"))
 }
 
+/// Returns the name of an IA that a pattern stands for on this machine: `ofa-v2-mlx5_0-1` for `ofa-v2-*-1`. `None` if only the library knows
+/// what its devices are.
+///
+/// # Errors
+/// This machine has no such device; the text says so.
+pub(crate) fn of_pattern(entry: &Entry, devices: &[Device]) -> Result<Option<String>, String> {
+    let kind = match &entry.library {
+        library if library.contains("softrxe") => "netdev",
+        library if library.contains("ibverbs") || library.contains("libdapl") => "verbs",
+        _ => return Ok(None),
+    };
+    let port = entry.ia_params.split_whitespace().nth(1);
+    let port: Option<u32> = port.and_then(|word| word.parse().ok());
+    let port = port.filter(|number| *number != 0);
+    let is_candidate = |d: &&Device| {
+        let has_port = port.is_none_or(|port| d.port.unwrap_or(1) == port);
+        d.kind == kind && d.why_not.is_none() && has_port
+    };
+    let with_port = port.map_or_else(String::new, |port| format!(" with port {port}"));
+    match devices.iter().find(is_candidate) {
+        Some(device) => Ok(Some(entry.name.replacen('*', &device.name, 1))),
+        None => Err(format!(
+            "this machine has no {kind} device{with_port} for the *"
+        )),
+    }
+}
+
 fn is_host(word: &str) -> bool {
     let has_domain = word.contains('.')
         && word
@@ -153,5 +180,40 @@ mod tests {
         }
         let why = missing("libdat-provider-ibverbs.so.2", "");
         assert_eq!(why.as_deref(), Some("this machine has no verbs device"));
+    }
+
+    #[test]
+    fn a_pattern_needs_a_device_of_its_kind_and_port() {
+        let device = |kind: &'static str, name: &str, port| Device {
+            kind,
+            name: name.into(),
+            port,
+            state: "up".into(),
+            addresses: Vec::new(),
+            netdev: None,
+            why_not: None,
+            ia: String::new(),
+            params: String::new(),
+            library: "",
+            entry: String::new(),
+        };
+        let eth = device("netdev", "eth0", None);
+        let mlx = device("verbs", "mlx5_0", Some(1));
+        let of = |library: &str, params: &str, devices: &[Device]| {
+            let line =
+                format!("x-*-1 u2.0 threadsafe default {library} dapl.2.0 \"{params}\" \"\"");
+            let parsed = dat_registry::conf::parse(line.as_bytes(), Path::new("t"));
+            of_pattern(&parsed.entries[0], devices)
+        };
+        let both = [eth.clone(), mlx];
+        let verbs = "libdat-provider-ibverbs.so.2";
+        let none = "this machine has no verbs device with port 1 for the *";
+        assert_eq!(of(verbs, "* 1", &[eth]), Err(none.to_owned()));
+        assert_eq!(of(verbs, "* 1", &both), Ok(Some("x-mlx5_0-1".to_owned())));
+        assert_eq!(of(verbs, "* 0", &both), Ok(Some("x-mlx5_0-1".to_owned())));
+        assert!(of(verbs, "* 2", &both).is_err());
+        let softrxe = "libdat-provider-softrxe.so.2";
+        assert_eq!(of(softrxe, "* 0", &both), Ok(Some("x-eth0-1".to_owned())));
+        assert_eq!(of("libmine.so", "* 0", &[]), Ok(None));
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::cli::List;
 use crate::machine::{self, Device};
 use crate::out::COLUMNS;
-use crate::{Outcome, Reported, assess, read};
+use crate::{Outcome, Reported, assess, open, read};
 
 /// A line of the list.
 #[derive(Debug, Serialize)]
@@ -26,6 +26,9 @@ struct Row {
     usable: bool,
     /// Why it is not usable.
     why: Option<String>,
+    /// A name of this machine that a pattern stands for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    example: Option<String>,
     /// The entry for which this one is another name.
     #[serde(skip_serializing_if = "Option::is_none")]
     alias_of: Option<String>,
@@ -66,6 +69,7 @@ pub(crate) fn run(arguments: &List, json: bool) -> Outcome {
             line: alias.origin.line,
             usable: broken.is_none(),
             why: broken.map(|fault| fault.kind.to_string()),
+            example: None,
             alias_of: Some(alias.target.clone()),
         });
     }
@@ -99,20 +103,26 @@ pub(crate) fn run(arguments: &List, json: bool) -> Outcome {
 }
 
 /// Judges an entry. `first` tells that no earlier entry has its name, version and thread safety.
-fn row(entry: &Entry, first: bool, open: bool, devices: &[Device]) -> Row {
+fn row(entry: &Entry, first: bool, to_open: bool, devices: &[Device]) -> Row {
     let verdict = assess::entry(entry);
     let mut why = verdict.faults.first().map(|fault| fault.kind.to_string());
     if why.is_none() && !first {
         why = Some("an earlier entry has the same name, version and thread safety".into());
     }
-    if why.is_none() && !entry.is_pattern() {
-        why = assess::missing_device(entry, devices);
+    let mut example = None;
+    if why.is_none() {
+        if entry.is_pattern() {
+            match assess::of_pattern(entry, devices) {
+                Ok(name) => example = name,
+                Err(none) => why = Some(none),
+            }
+        } else {
+            why = assess::missing_device(entry, devices);
+        }
     }
     let can_open = !entry.is_pattern() && entry.api.major == 2;
-    if why.is_none() && open && can_open {
-        why = dat::Ia::open(&entry.name)
-            .err()
-            .map(|error| error.to_string());
+    if why.is_none() && to_open && can_open {
+        why = open::attempt(&entry.name).err();
     }
     Row {
         name: entry.name.clone(),
@@ -126,6 +136,7 @@ fn row(entry: &Entry, first: bool, open: bool, devices: &[Device]) -> Row {
         line: entry.origin.line,
         usable: why.is_none(),
         why,
+        example,
         alias_of: None,
     }
 }
@@ -149,13 +160,15 @@ fn print(rows: &[Row]) {
             );
         }
         if let Some(why) = &row.why {
-            let first = format!("    line {}: ", row.line);
+            let first = format!("    {}:{}: ", row.file, row.line);
             // One library that is not there is the reason of many entries.
             let mut before = rows[..at].iter().filter(|other| other.file == row.file);
             match before.find(|other| other.why.as_ref() == Some(why)) {
                 Some(other) => println!("{first}as on line {}", other.line),
                 None => crate::out::hanging(&first, why),
             }
+        } else if let Some(example) = &row.example {
+            println!("    {}:{}: stands for {example}", row.file, row.line);
         }
     }
 }
@@ -239,6 +252,7 @@ mod tests {
             line: 1,
             usable: true,
             why: None,
+            example: None,
             alias_of: None,
         }
     }

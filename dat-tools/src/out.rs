@@ -31,6 +31,9 @@ pub(crate) fn line(arguments: Arguments<'_>) {
 /// Columns of a table, and of text on a terminal that does not tell its own.
 pub(crate) const COLUMNS: usize = 80;
 
+/// Columns before the further lines of a text whose `first` takes more than half the columns.
+const LONG_INDENT: usize = 8;
+
 /// Prints `first` and text behind it. On a terminal the text is broken at blanks, and its lines begin below each other; elsewhere it is one
 /// line, for programs that search it.
 pub(crate) fn hanging(first: &str, text: &str) {
@@ -38,8 +41,19 @@ pub(crate) fn hanging(first: &str, text: &str) {
         return line(format_args!("{first}{text}"));
     }
     let columns = std::env::var("COLUMNS").ok().and_then(|n| n.parse().ok());
+    let columns = columns.unwrap_or(COLUMNS);
     let indent = first.chars().count();
-    let lines = broken(text, columns.unwrap_or(COLUMNS).saturating_sub(indent));
+    if indent > columns / 2 {
+        // A long path would leave a narrow column.
+        let whole = format!("{}{text}", first.trim_start());
+        let lines = broken(&whole, columns.saturating_sub(LONG_INDENT));
+        let (blanks, begin) = (first.len() - first.trim_start().len(), "");
+        return line(format_args!(
+            "{begin:blanks$}{}",
+            lines.join(&format!("\n{begin:LONG_INDENT$}"))
+        ));
+    }
+    let lines = broken(text, columns.saturating_sub(indent));
     line(format_args!(
         "{first}{}",
         lines.join(&format!("\n{:indent$}", ""))

@@ -47,7 +47,7 @@ fn a_list_shows_every_entry_with_its_reason() {
     for part in [
         "ofa-v2-mlx4_0-1",
         "unsafe",
-        "no file \"libno-such.so.2\" in",
+        "dat.conf:1: no file \"libno-such.so.2\" in",
         "u1.2",
         "is another name for old",
         ":5:6: API version is missing",

@@ -1,4 +1,4 @@
-//! `dat demo` where IAs do not open.
+//! `dat demo` and `dat list` where IAs do not open.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -78,6 +78,14 @@ fn a_port_that_another_program_has_is_told_once_with_what_to_do() {
         assert!(said.contains("\n  absent: no device here"), "{said}");
         assert_eq!(said.lines().count(), 3, "{said}");
     }
+    let listed = dat("list --open", &conf);
+    let reason = ":2: UDP port 4791 of 127.88.10.3 belongs to ";
+    assert!(
+        text(&listed.stdout).contains(reason),
+        "{}",
+        text(&listed.stdout)
+    );
+    assert_eq!(text(&listed.stderr), "");
     // Other commands log the reason; the last line does not lead away from it.
     let said = text(&dat("info taken", &conf).stderr);
     assert!(said.contains("its message says which"), "{said}");
