@@ -1,10 +1,13 @@
-//! `dat doctor`: finds out why an IA does not work. Each finding says which command mends it.
+//! `dat doctor`: finds out why an IA does not work. Each finding that is not well comes with a command for the shell; what is to
+//! be said about it stands behind a `#`.
 
 mod finding;
 mod firewall;
 mod limits;
 mod network;
+mod unopened;
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use dat_registry::catalog::{Catalog, Request};
@@ -12,7 +15,7 @@ use dat_registry::conf::{Effect, Entry};
 
 use finding::{Finding, State};
 
-use crate::{Outcome, Reported, assess, read};
+use crate::{Outcome, Reported, assess, open, read};
 
 /// Examines the machine, and the IA if one is named.
 pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
@@ -23,7 +26,7 @@ pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
     if let (Some(name), Some(entry)) = (name, &entry) {
         findings.extend(library(entry));
         if entry.api.major == 2 {
-            opening(name, &mut findings);
+            opening(name, &entry.origin.path, &mut findings);
         }
     }
     let bad = findings.iter().any(|finding| finding.state == State::Fault);
@@ -118,8 +121,7 @@ fn library(entry: &Entry) -> Vec<Finding> {
         .iter()
         .map(|fault| {
             let text = format!("{}:{}: {}", fault.origin, fault.column, fault.kind);
-            let remedy = format!("$EDITOR {}", entry.origin.path.display());
-            Finding::bad("library", State::Fault, text, remedy)
+            Finding::bad("library", State::Fault, text, edit(&entry.origin.path))
         })
         .collect();
     if let (Some(path), true) = (verdict.library, findings.is_empty()) {
@@ -128,31 +130,33 @@ fn library(entry: &Entry) -> Vec<Finding> {
     findings
 }
 
-/// Returns what the provider says when it cannot open the IA: opens it in a process of its own.
-fn cause(name: &str) -> Option<String> {
-    let mut command = Command::new(std::env::current_exe().ok()?);
-    let command = command.args(["info", name]).env("DAT_LOG", "error");
-    let done = command.stdin(Stdio::null()).output().ok()?;
-    let said = String::from_utf8_lossy(&done.stderr);
-    let line = said.lines().find(|line| line.contains(" error: "))?;
-    let (_, text) = line.split_once(" error: ")?;
-    Some(text.trim().to_owned())
+/// Returns the command that edits a file.
+fn edit(file: &Path) -> String {
+    format!("${{EDITOR:-vi}} {}", quoted(&file.display().to_string()))
+}
+
+/// Returns a word as the shell reads it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:%@+,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// Opens the IA, and moves data between two processes.
-fn opening(name: &str, findings: &mut Vec<Finding>) {
+fn opening(name: &str, file: &Path, findings: &mut Vec<Finding>) {
+    if let Err(why) = open::attempt(name) {
+        findings.push(unopened::finding(name, file, &why));
+        return;
+    }
     match dat::Ia::open(name).and_then(|ia| ia.attributes()) {
         Ok(attributes) => findings.push(Finding::ok(
             "open",
             format!("{} at {}", attributes.adapter, attributes.address),
         )),
         Err(error) => {
-            findings.push(Finding::bad(
-                "open",
-                State::Fault,
-                cause(name).unwrap_or_else(|| error.to_string()),
-                format!("what the text says; DAT_LOG=debug dat info {name} says more"),
-            ));
+            findings.push(unopened::finding(name, file, &error.to_string()));
             return;
         }
     }
@@ -181,14 +185,14 @@ fn opening(name: &str, findings: &mut Vec<Finding>) {
                 CHECK,
                 State::Fault,
                 last,
-                format!("DAT_LOG=debug dat demo --ia {name}"),
+                format!("DAT_LOG=debug dat demo {}", quoted(name)),
             )
         }
         Err(error) => Finding::bad(
             CHECK,
             State::Unknown,
             error.to_string(),
-            format!("dat demo --ia {name}"),
+            format!("dat demo {}", quoted(name)),
         ),
     });
 }

@@ -1,9 +1,11 @@
-//! `dat demo` and `dat list` where IAs do not open.
+//! `dat demo` and `dat list` where IAs do not open, and what `dat doctor` says of them.
 
 use std::fs;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
 
 fn dat(words: &str, conf: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_dat"))
@@ -89,4 +91,39 @@ fn a_port_that_another_program_has_is_told_once_with_what_to_do() {
     // Other commands log the reason; the last line does not lead away from it.
     let said = text(&dat("info taken", &conf).stderr);
     assert!(said.contains("its message says which"), "{said}");
+}
+
+#[test]
+fn each_remedy_of_the_doctor_is_a_command_for_the_shell() {
+    let line = |ia, library: &str, params: &str| {
+        format!("{ia} u2.0 threadsafe default {library} t.1.0 \"{params}\" \"\"\n")
+    };
+    let softrxe = dat_tests::softrxe();
+    let more = [
+        line("gone", "/no/such/library.so", ""),
+        line("wrong", &softrxe.display().to_string(), "lo 0 colour=red"),
+    ];
+    let (_stranger, _dir, conf) = conf("127.88.10.4", &more.concat());
+    for (ia, check, wants) in [
+        ("taken", "open", "ss -ulpn"),
+        ("absent", "open", "dat devices; dat init"),
+        ("gone", "library", "${EDITOR:-vi} "),
+        ("wrong", "library", "${EDITOR:-vi} "),
+        ("nothing", "entry", "dat list; dat devices"),
+    ] {
+        let done = dat(&format!("doctor {ia} --json"), &conf);
+        let findings: Value = serde_json::from_str(&text(&done.stdout)).expect("JSON");
+        let findings = findings.as_array().expect("findings");
+        let remedies = findings.iter().filter(|f| f["state"] != "ok");
+        for finding in remedies {
+            let remedy = finding["remedy"].as_str().expect("a remedy");
+            let read = Command::new("sh").args(["-n", "-c", remedy]).status();
+            assert!(read.expect("sh runs").success(), "{finding}");
+        }
+        let found = findings
+            .iter()
+            .find(|f| f["check"] == check && f["state"] == "fault");
+        let remedy = found.and_then(|f| f["remedy"].as_str()).unwrap_or_default();
+        assert!(remedy.starts_with(wants), "{ia}: {findings:?}");
+    }
 }

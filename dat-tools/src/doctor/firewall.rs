@@ -10,6 +10,11 @@ const CHECK: &str = "firewall";
 const TOOLS: [(&str, &str); 2] = [("nft", "list ruleset"), ("iptables", "-S")];
 /// Bit of CAP_NET_ADMIN, without which the kernel shows no rules.
 const NET_ADMIN: u64 = 1 << 12;
+/// Why a tool prints nothing where it is missing.
+const MISSING: &str = "it is not installed";
+/// Shows the rules of the host that a container runs on, or of the machine to one who has the rights. The note is for machines with neither tool.
+const ELSEWHERE: &str = "nft list ruleset || iptables -S  # as root on the host, where this is a container; a rule must accept UDP port 4791 \
+     where others drop. Needs no tool: `dat serve` here, and `dat ping` from another host";
 
 /// What this process is.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +22,7 @@ struct Place {
     is_root: bool,
     may_look: bool,
     is_container: bool,
+    has_sudo: bool,
 }
 
 impl Place {
@@ -41,6 +47,18 @@ impl Place {
             may_look: rights.is_none_or(|rights| rights & NET_ADMIN != 0),
             is_container: marks.iter().any(|mark| Path::new(mark).exists())
                 || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some(),
+            has_sudo: ["/usr/bin/sudo", "/usr/local/bin/sudo", "/bin/sudo"]
+                .iter()
+                .any(|path| Path::new(path).exists()),
+        }
+    }
+
+    /// Returns a command line as this user gives it to be run by root. Many a root shell has no sudo.
+    fn as_root(self, line: &str) -> String {
+        match (self.is_root, self.has_sudo) {
+            (true, _) => line.to_owned(),
+            (false, true) => format!("sudo sh -c '{line}'"),
+            (false, false) => format!("su -c '{line}'"),
         }
     }
 }
@@ -68,9 +86,7 @@ fn print(program: &str, arguments: &str) -> Result<String, String> {
             let why = text.lines().map(str::trim).find(|line| !line.is_empty());
             Err(why.map_or_else(|| done.status.to_string(), str::to_owned))
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err("it is not installed".to_owned())
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(MISSING.to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -78,25 +94,28 @@ fn print(program: &str, arguments: &str) -> Result<String, String> {
 /// Judges the rules of the first tool that `print` gets them from.
 fn judge(place: Place, print: impl Fn(&str, &str) -> Result<String, String>) -> Finding {
     let mut why_not = Vec::new();
+    let mut has_tool = false;
     for (tool, arguments) in TOOLS {
         match print(tool, arguments) {
             Ok(rules) if rules.trim().is_empty() && !place.may_look => {
+                has_tool = true;
                 why_not.push(format!("{tool}: it shows nothing without CAP_NET_ADMIN"));
             }
             Ok(rules) => return of_rules(tool, &rules, place),
-            Err(why) => why_not.push(format!("{tool}: {why}")),
+            Err(why) => {
+                has_tool |= why != MISSING;
+                why_not.push(format!("{tool}: {why}"));
+            }
         }
     }
     let text = format!("could not look: {}", why_not.join("; "));
-    let remedy = match place {
-        Place {
-            is_container: true, ..
-        } => "on the host: nft list ruleset | grep 4791",
-        Place { is_root: false, .. } => "sudo dat doctor",
-        Place {
-            may_look: false, ..
-        } => "give this process CAP_NET_ADMIN, then dat doctor",
-        _ => "apt-get install nftables (dnf install nftables); dat doctor",
+    let remedy = if place.is_container || (place.is_root && !place.may_look) {
+        ELSEWHERE.to_owned()
+    } else if has_tool {
+        place.as_root("dat doctor")
+    } else {
+        let install = place.as_root("apt-get install -y nftables && dat doctor");
+        format!("{install}  # elsewhere: dnf install nftables")
     };
     Finding::bad(CHECK, State::Unknown, text, remedy)
 }
@@ -120,12 +139,7 @@ fn of_rules(tool: &str, rules: &str, place: Place) -> Finding {
     let clear = format!("no rule of {tool} stands in the way of UDP port 4791");
     if place.is_container {
         let text = format!("{clear} in this container; it cannot look at the host's rules");
-        return Finding::bad(
-            CHECK,
-            State::Unknown,
-            text,
-            "on the host: nft list ruleset | grep 4791",
-        );
+        return Finding::bad(CHECK, State::Unknown, text, ELSEWHERE);
     }
     Finding::ok(CHECK, clear)
 }
@@ -138,6 +152,7 @@ mod tests {
         is_root: true,
         may_look: true,
         is_container: false,
+        has_sudo: false,
     };
     const CONTAINER: Place = Place {
         may_look: false,
@@ -156,41 +171,60 @@ mod tests {
 
     #[test]
     fn what_could_not_be_looked_at_is_unknown_and_says_why() {
-        let gone = Err("it is not installed");
+        let gone = Err(MISSING);
         let denied = Err("Operation not permitted (you must be root)");
         let user = Place {
             is_root: false,
             may_look: false,
             ..HOST
         };
+        let sudoer = Place {
+            has_sudo: true,
+            ..user
+        };
+        let bare = Place {
+            may_look: false,
+            ..HOST
+        };
+        let install = "apt-get install -y nftables && dat doctor";
         for (place, nft, iptables, why, remedy) in [
             (
                 HOST,
                 gone,
                 gone,
                 "nft: it is not installed; iptables: it is",
-                "install nftables",
+                install,
             ),
             (
                 user,
                 denied,
                 gone,
                 "nft: Operation not permitted",
-                "sudo dat doctor",
+                "su -c 'dat doctor'",
             ),
             (
-                CONTAINER,
+                sudoer,
+                denied,
                 gone,
-                gone,
-                "nft: it is not installed",
-                "on the host",
+                "nft: Operation",
+                "sudo sh -c 'dat doctor'",
             ),
+            // Rights show nothing where there is no tool.
+            (
+                user,
+                gone,
+                gone,
+                "iptables: it is not",
+                &format!("su -c '{install}'"),
+            ),
+            (bare, denied, gone, "nft: Operation", ELSEWHERE),
+            (CONTAINER, gone, gone, "nft: it is not installed", ELSEWHERE),
             (
                 CONTAINER,
                 Ok("\n"),
                 denied,
                 "nft: it shows nothing without CAP_NET_ADMIN",
-                "on the host",
+                ELSEWHERE,
             ),
         ] {
             let finding = judged(place, nft, iptables);
@@ -199,7 +233,10 @@ mod tests {
                 finding.text.starts_with("could not look: ") && finding.text.contains(why),
                 "{finding:?}"
             );
-            assert!(finding.remedy.is_some_and(|r| r.contains(remedy)), "{why}");
+            assert!(
+                finding.remedy.is_some_and(|r| r.starts_with(remedy)),
+                "{why}"
+            );
         }
     }
 

@@ -47,8 +47,8 @@ fn memory(limit: Option<u64>) -> Finding {
                 "{} kB may be locked; registered memory is (the user engine's is not)",
                 bytes >> 10
             ),
-            "ulimit -l unlimited; for all sessions: echo '* - memlock unlimited' >/etc/security/limits.d/rdma.conf; \
-             in a container: --ulimit memlock=-1",
+            "ulimit -l unlimited  # as root, for all later sessions: echo '* - memlock unlimited' >/etc/security/limits.d/rdma.conf; \
+             for a container: docker run --ulimit memlock=-1",
         ),
     }
 }

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 
 use dat_registry::conf::Entry;
+use softrxe_port::credentials::own_uid;
+use softrxe_port::port_owner::PortOwner;
 
 use super::finding::{Finding, State};
 use super::firewall::firewall;
@@ -130,16 +132,25 @@ fn of_machine(devices: &[Device]) -> Finding {
 /// Examines whether UDP port 4791 of an address can be had. Another process of the same user shares it.
 fn port(address: IpAddr) -> Finding {
     const CHECK: &str = "port 4791";
-    match UdpSocket::bind(SocketAddr::new(address, ROCE)) {
+    let local = SocketAddr::new(address, ROCE);
+    match UdpSocket::bind(local) {
         Ok(_) => Finding::ok(CHECK, format!("free on {address}")),
-        Err(error) if error.kind() == ErrorKind::AddrInUse => Finding::bad(
-            CHECK,
-            State::Warning,
-            format!(
-                "{address} is in use; the user engine shares it with its own processes of this user, and with `dat serve-port`"
-            ),
-            "ss -ulpn 'sport = :4791'",
-        ),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            let owner = PortOwner::of(local).map(|owner| owner.uid);
+            let by = match owner {
+                Some(uid) if uid == own_uid() => "by a process of this user".to_owned(),
+                Some(uid) => format!("by user {uid}, not this one (uid {})", own_uid()),
+                None => "by an unknown program".to_owned(),
+            };
+            Finding::bad(
+                CHECK,
+                State::Warning,
+                format!(
+                    "{address} is in use {by}; the user engine shares it with its own processes of this user, and with `dat serve-port` of root"
+                ),
+                "ss -ulpn 'sport = :4791'  # as root it shows the process",
+            )
+        }
         Err(error) => Finding::bad(
             CHECK,
             State::Unknown,
@@ -172,7 +183,7 @@ fn module(softrxe: bool) -> Finding {
     let text = format!("{} not loaded{needs}", missing.join(" and "));
     // In a container the modules are the host's.
     let remedy = format!(
-        "modprobe -a {} (on the host, where this is a container){or}",
+        "modprobe -a {}  # as root; on the host, where this is a container{or}",
         missing.join(" ")
     );
     Finding::bad(
