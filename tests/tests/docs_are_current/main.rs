@@ -96,6 +96,27 @@ fn sentences_have_at_most_45_words() {
     );
 }
 
+/// rustdoc compiles and runs the program of dat/README.md, and cannot that of README.md, whose other blocks are no Rust.
+#[test]
+fn the_rust_program_of_the_readme_is_the_one_that_is_tested() {
+    let tree = Tree::read();
+    let programs = |page: &str| -> Vec<String> {
+        let text = tree.text(page);
+        let blocks = text.split("```rust\n").skip(1);
+        let block = |b: &str| b.split("```").next().map(str::to_owned);
+        blocks.filter_map(block).collect()
+    };
+    let tested = programs("dat/README.md");
+    let shown = programs("README.md");
+    assert!(!shown.is_empty());
+    for program in shown {
+        assert!(
+            tested.contains(&program),
+            "not in dat/README.md:\n{program}"
+        );
+    }
+}
+
 #[test]
 fn the_crate_table_has_every_crate_with_its_imports() {
     report(&tables::crates(&Tree::read()));
