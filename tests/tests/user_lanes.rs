@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use dat::{Access, CompletionFlags, DtoStatus, Ep, Evd, Event, Ia, Pz, Region, Remote, Streams};
+use dat::{
+    Access, CompletionFlags, DtoStatus, Ep, EpState, Evd, Event, Ia, Pz, Region, Remote, Streams,
+};
 use dat_tests::engine::{LINKS, TIMEOUT, connect};
 
 const LANES: usize = 3;
@@ -173,6 +175,43 @@ fn a_window_of_the_pz_is_open_in_all_lanes_and_closes_in_all() {
     });
 }
 
+/// A bind that is flushed is executed in no lane of its endpoint, but the others know of it.
+#[test]
+fn a_failed_bind_leaves_no_lane_behind() {
+    let name = "a_failed_bind_leaves_no_lane_behind";
+    with_lanes(name, "127.66.50", || {
+        let (a, b) = Side::pair();
+        let mut window = b.pz.create_rmr().expect("a window");
+        let rights = Access::REMOTE_WRITE;
+        let old = window.bind(&b.memory, 0..BYTES, rights, &b.ends[0].ep, 1);
+        let old = old.expect("posted");
+        assert_eq!(status(&b.ends[0].done), DtoStatus::Success);
+        // Endpoint 1 breaks, and its bind with it.
+        let nowhere = Remote {
+            key: !old.key,
+            ..old
+        };
+        assert_eq!(a.write(1, nowhere), DtoStatus::RemoteAccess);
+        while b.ends[1].ep.state().expect("a state") == EpState::Connected {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if let Ok(flushed) = window.bind(&b.memory, 0..BYTES, rights, &b.ends[1].ep, 2) {
+            assert_eq!(status(&b.ends[1].done), DtoStatus::Flushed);
+            assert_ne!(flushed.key, old.key);
+        }
+        let new = window.bind(&b.memory, 0..BYTES, rights, &b.ends[2].ep, 3);
+        let new = new.expect("posted");
+        assert_eq!(status(&b.ends[2].done), DtoStatus::Success);
+        for n in [0, 2, 3, 4, 5] {
+            assert_eq!(a.write(n, new), DtoStatus::Success, "{n}");
+        }
+        // Those of the endpoint whose bind failed, and of the other lanes.
+        for n in [4, 0, 2] {
+            assert_eq!(a.write(n, old), DtoStatus::RemoteAccess, "{n}");
+        }
+    });
+}
+
 #[test]
 fn a_window_of_an_endpoint_is_open_for_its_peer_only() {
     let name = "a_window_of_an_endpoint_is_open_for_its_peer_only";
@@ -246,6 +285,63 @@ fn an_evd_serves_endpoints_of_several_lanes() {
             }
             taken.sort_unstable();
             assert_eq!(taken, [1, 2]);
+        }
+    });
+}
+
+#[test]
+fn a_cno_and_a_threshold_see_the_completions_of_all_lanes() {
+    let name = "a_cno_and_a_threshold_see_the_completions_of_all_lanes";
+    with_lanes(name, "127.66.51", || {
+        let (a, b) = (Side::open("a"), Side::open("b"));
+        let cno = a.ia.create_cno().expect("a CNO");
+        // The receives take the endpoints to the lanes of other EVDs.
+        let shared = a.ia.create_evd_on(&cno, 64, Streams::DTO).expect("an EVD");
+        let eps: Vec<(Ep, Evd)> = (0..LANES)
+            .map(|n| endpoint(&a.ia, &a.pz, &a.ends[n].done, &shared))
+            .collect();
+        for ((ep, connections), to) in eps.iter().zip(&b.ends) {
+            connect((ep, connections), (&to.ep, &to.connections), &b.ia);
+        }
+        let write = |n: usize| {
+            let from = [a.memory.slice(0..BYTES)];
+            let into = b.memory.remote(0..BYTES);
+            let flags = CompletionFlags::empty();
+            eps[n]
+                .0
+                .post_rdma_write(&from, into, n as u64, flags)
+                .expect("posted");
+        };
+        for n in (0..LANES).cycle().take(10 * LANES) {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(A_WHILE / 10);
+                    write(n);
+                });
+                let done = loop {
+                    if let Some(done) = shared.poll_completion().expect("polled") {
+                        break done;
+                    }
+                    cno.wait(TIMEOUT).expect("woken");
+                };
+                assert_eq!(done.cookie, n as u64);
+            });
+        }
+        shared.set_cno(None).expect("no CNO");
+        for _ in 0..10 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for n in 0..LANES {
+                        std::thread::sleep(A_WHILE / 10);
+                        write(n);
+                    }
+                });
+                let (_, left) = shared.wait_for(LANES as u32, TIMEOUT).expect("all");
+                assert_eq!(left, LANES as u32 - 1);
+            });
+            for _ in 1..LANES {
+                shared.poll_completion().expect("polled").expect("there");
+            }
         }
     });
 }

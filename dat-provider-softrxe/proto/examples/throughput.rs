@@ -57,7 +57,7 @@ impl Memory for Flat {
     }
 
     fn bind(&self, bind: &MwBind, _: Pd, _: Qpn) -> Result<(), AccessError> {
-        Err(AccessError::Window(bind.old_key))
+        Err(AccessError::Window(bind.new_key))
     }
 }
 

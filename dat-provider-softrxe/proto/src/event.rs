@@ -68,6 +68,9 @@ pub enum CmEventKind {
     TimedOut,
     /// Either side ended the connection. The id is dead.
     Disconnected,
+    /// A message about a request that was [passed on](crate::Engine::pass_on), for the engine that has it:
+    /// [`Engine::forwarded`](crate::Engine::forwarded).
+    Forwarded(Forwarded),
     /// A peer requests a datagram queue pair: answer with `sidr_reply`.
     SidrRequest(ConnectRequest),
     /// The answer to `sidr_request`. The id is dead.
@@ -81,6 +84,15 @@ pub enum CmEventKind {
         /// Private data, full length of the field (136).
         private_data: Box<[u8]>,
     },
+}
+
+/// What a peer sent to the engine that passed its request on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Forwarded {
+    /// The REQ again.
+    Repeated,
+    /// A REJ: the peer gave up before a REP reached it.
+    Cancelled,
 }
 
 /// A peer's request to connect.

@@ -21,7 +21,7 @@ mod engine;
 pub use engine::{Engine, NearPoster, PassedRequest, QpError};
 
 mod event;
-pub use event::{CmEvent, CmEventKind, CmId, ConnectRequest, Event, RejectReason};
+pub use event::{CmEvent, CmEventKind, CmId, ConnectRequest, Event, Forwarded, RejectReason};
 
 mod wrong_keys;
 

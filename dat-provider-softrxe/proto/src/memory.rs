@@ -68,8 +68,11 @@ pub enum WindowType {
 /// Arguments of [`Memory::bind`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MwBind {
-    /// The window's key until now.
-    pub old_key: u32,
+    /// Name of the window for [`Memory`], which stays the same when its key changes.
+    pub window: u64,
+    /// Number of this bind among those of the window, in the order of posting. Binds that were posted to different queue pairs may be executed
+    /// in another order; the one that was posted last decides.
+    pub order: u32,
     /// The window's new key, which no other memory has.
     pub new_key: u32,
     /// L_Key of the region below; ignored if `length` is 0.

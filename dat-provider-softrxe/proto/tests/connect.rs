@@ -7,9 +7,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::pair::{Faults, Pair};
+use common::stranger;
+use softrxe_proto::wire::cm::CmMessage;
 use softrxe_proto::{
-    Accept, CmError, CmEventKind, Connect, Engine, Event, Meta, Op, QpKind, QpState, Qpn,
-    RejectReason, SendRequest, SidrReply, SidrRequest, Status, service_id,
+    Accept, CmError, CmEventKind, Connect, Engine, Event, Forwarded, Meta, Op, QpKind, QpState,
+    Qpn, RejectReason, SendRequest, SidrReply, SidrRequest, Status, service_id,
 };
 
 const LONG: Duration = Duration::from_secs(200);
@@ -524,6 +526,39 @@ fn a_datagram_service_is_resolved_and_reached() {
     assert_eq!(pair.sides[1].engine.counters().foreign, 1);
 }
 
+#[test]
+fn a_communication_id_may_be_used_again_at_once() {
+    let mut pair = Pair::new("id_again");
+    let (from, to) = (pair.sides[0].address, pair.sides[1].address.ip());
+    let service = service_id::tcp(7001);
+    pair.sides[1].engine.listen(service).unwrap();
+    let req = stranger::req(
+        from.ip(),
+        to,
+        service,
+        (stranger::FOREIGN, 77, Qpn::new(40)),
+    );
+    let req = CmMessage::Req(req);
+    let requests = |pair: &mut Pair, transaction| {
+        stranger::inject(&mut pair.sides[1].engine, pair.now, from, transaction, &req);
+        let mut ids = Vec::new();
+        while let Some(event) = pair.sides[1].engine.poll_event() {
+            if let Event::Cm(event) = event {
+                ids.push(event.id);
+            }
+        }
+        ids
+    };
+    for transaction in [5, 6] {
+        let ids = requests(&mut pair, transaction);
+        assert_eq!(ids.len(), 1, "{transaction}");
+        let (now, engine) = (pair.now, &mut pair.sides[1].engine);
+        let consumer = RejectReason::CONSUMER;
+        engine.reject(now, ids[0], consumer, b"no").unwrap();
+        assert!(requests(&mut pair, transaction).is_empty(), "a repetition");
+    }
+}
+
 /// Two engines of side 1's address, as a process may have: one has the service, the other one the queue pair.
 #[test]
 fn a_request_is_answered_by_another_engine_of_its_address() {
@@ -561,13 +596,20 @@ fn a_request_is_answered_by_another_engine_of_its_address() {
         .accept(now, id, qpns[1], &Accept::new(b"welcome"))
         .unwrap();
 
-    // The peer repeats its REQ, which is none of the first engine's requests any more, nor a new one.
-    arrives(first);
-    assert_eq!(first.poll_event(), None);
-    let end = now + Duration::from_secs(3);
-    first.handle_timeout(end);
-    arrives(first);
-    assert_eq!(first.poll_event(), None);
+    // The REP is lost each time, and the peer repeats its REQ.
+    let mut buffer = vec![0; 65_000];
+    for round in 0..5 {
+        assert!(second.poll_transmit(now, &mut buffer).is_some(), "{round}");
+        arrives(first);
+        let Some(Event::Cm(again)) = first.poll_event() else {
+            panic!("not forwarded");
+        };
+        let CmEventKind::Forwarded(what) = again.kind else {
+            panic!("{again:?}");
+        };
+        assert_eq!((again.id, what), (request.id, Forwarded::Repeated));
+        second.forwarded(now, id, what);
+    }
     assert!(pair.poll(1).is_empty());
 
     // From here on the peer's messages name the second engine.
@@ -581,6 +623,47 @@ fn a_request_is_answered_by_another_engine_of_its_address() {
     let up = pair.sides[1].cm_event();
     assert_eq!((up.id, up.qpn), (id, Some(qpns[1])));
     assert!(matches!(up.kind, CmEventKind::Established(_)));
+}
+
+#[test]
+fn a_peer_that_gives_up_cancels_its_request_in_the_engine_that_has_it() {
+    let mut pair = Pair::with("cancelled", 1, |config| {
+        config.cm_retries = 1;
+        config.qpn_prefix_bits = 4;
+    });
+    let mut other = Pair::with("cancelled_in", 2, |config| {
+        config.qpn_prefix_bits = 4;
+        config.qpn_prefix = 3;
+    });
+    let service = service_id::tcp(7001);
+    let qpns = [pair.sides[0].qp(), other.sides[1].qp()];
+    pair.sides[1].engine.listen(service).unwrap();
+    let connect = Connect::new(pair.sides[1].address, service, b"hello");
+    let now = pair.now;
+    pair.sides[0]
+        .engine
+        .connect(now, qpns[0], &connect)
+        .unwrap();
+    assert!(pair.run_until(LONG, |p| !p.sides[1].events.is_empty()));
+    let request = pair.sides[1].cm_event();
+    let now = pair.now;
+    let passed = pair.sides[1].engine.pass_on(now, request.id).unwrap();
+    let second = &mut other.sides[1].engine;
+    let id = second.take_over(now, passed).unwrap();
+    let answer = Accept::new(b"");
+    second.accept(now, id, qpns[1], &answer).unwrap();
+    let cancelled = Event::Cm(softrxe_proto::CmEvent {
+        id: request.id,
+        qpn: None,
+        kind: CmEventKind::Forwarded(Forwarded::Cancelled),
+    });
+    assert!(pair.run_until(LONG, |p| p.sides[1].events.contains(&cancelled)));
+    second.forwarded(pair.now, id, Forwarded::Cancelled);
+    let Some(Event::Cm(ended)) = second.poll_event() else {
+        panic!("not ended");
+    };
+    assert_eq!(ended.id, id);
+    assert!(matches!(ended.kind, CmEventKind::Rejected { .. }));
 }
 
 #[test]

@@ -309,7 +309,8 @@ fn a_window_opens_and_the_peer_closes_it() {
         let local = pair.sides[0].memory.register(vec![5; 50], ALL);
         let old_key = pair.sides[1].memory.window();
         let bind = MwBind {
-            old_key,
+            window: old_key.into(),
+            order: 1,
             new_key: old_key | 7,
             lkey: region.key,
             address: region.address + 10,
@@ -364,7 +365,8 @@ fn a_local_request_completes_in_its_turn() {
     let there = pair.sides[1].memory.register(vec![0; 5000], ALL);
     let key = pair.sides[0].memory.window();
     let bind = MwBind {
-        old_key: key,
+        window: key.into(),
+        order: 1,
         new_key: key | 1,
         lkey: local.key,
         address: local.address,

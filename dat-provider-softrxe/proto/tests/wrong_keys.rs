@@ -173,7 +173,8 @@ fn window(memory: &TestMemory, kind: WindowType, pd: Pd, qpn: Qpn, rights: Right
     let region = memory.register_in(pd, vec![0; SIZE as usize], ALL);
     let old_key = memory.window();
     let bind = MwBind {
-        old_key,
+        window: old_key.into(),
+        order: 1,
         new_key: old_key | 1,
         lkey: region.key,
         address: region.address,

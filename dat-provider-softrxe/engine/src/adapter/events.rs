@@ -70,7 +70,9 @@ impl Context<'_> {
             return None;
         };
         let peer = (request.remote.ip(), slot_of_qpn(caller.qpn));
-        self.begin_datagrams(now, peer);
+        if self.near_dial.dials_at_requests() {
+            self.dial_for_datagrams(now, peer);
+        }
         let request = IncomingRequest {
             datagram: Some(caller),
             private_data: private_data.into(),
@@ -80,7 +82,7 @@ impl Context<'_> {
     }
 
     /// Begins to agree on a channel with `peer`, which asks for a datagram queue pair.
-    pub(crate) fn begin_datagrams(&mut self, now: Time, peer: LocalPeer) {
+    pub(crate) fn dial_for_datagrams(&mut self, now: Time, peer: LocalPeer) {
         let mut context = near_dial::Context {
             engine: self.engine,
             near: self.near,
@@ -91,8 +93,14 @@ impl Context<'_> {
 
     fn connection(&mut self, now: Time, event: CmEvent) -> Option<Upcall> {
         let CmEvent { id, kind, .. } = event;
+        if let CmEventKind::Forwarded(what) = kind {
+            return Some(Upcall::Forwarded(id, what));
+        }
         if let CmEventKind::Request(mut request) = kind {
-            self.begin_request(now, id);
+            self.watch_request(id);
+            if self.near_dial.dials_at_requests() {
+                self.dial(now, id);
+            }
             let sp = self.connections.service_point(request.service_id);
             let private_data = std::mem::take(&mut request.private_data);
             let request = incoming(id, &request, private_data);
@@ -134,12 +142,15 @@ impl Context<'_> {
         Some(Upcall::Connection(token, outcome, data))
     }
 
-    /// Watches the peer of the request `id`, and begins to agree on a channel with it.
-    pub(crate) fn begin_request(&mut self, now: Time, id: CmId) {
-        // The peer is watched from here on: once it is gone, its name is gone, too.
+    /// Watches the peer of the request `id` from here on: once it is gone, its name is gone, too.
+    pub(crate) fn watch_request(&mut self, id: CmId) {
         if let Some(peer) = self.watch_peer(id) {
             self.connections.add_caller(id, peer);
         }
+    }
+
+    /// Begins to agree on a channel with the peer of the request `id`.
+    pub(crate) fn dial(&mut self, now: Time, id: CmId) {
         let mut context = near_dial::Context {
             engine: self.engine,
             near: self.near,

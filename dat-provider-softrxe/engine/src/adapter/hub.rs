@@ -124,7 +124,7 @@ impl Hub {
             slot: ports.slot(),
             guid: guid::own(secrets.guid),
         };
-        let near_dial = NearDial::open(own, settings.near)?;
+        let near_dial = NearDial::open(own, settings.near, settings.lanes == 1)?;
         descriptors.liveness().add(near_dial.answers())?;
         if let Some(door) = near_dial.door() {
             descriptors.liveness().add(door.as_raw_fd())?;

@@ -4,14 +4,19 @@
 //! A queue pair is in one lane. Service points are in the first; a request passes to the lane of the endpoint that accepts it. What any queue
 //! pair may use is in all lanes: regions under one key, windows. A completion queue is in the lanes of its queue pairs.
 //!
-//! A thread holds the lock of one lane at a time. The exception is a [bind](Lanes::order_binds), and binds are serialised.
+//! A thread holds the lock of one lane at a time. A [bind](Lanes::order_binds) is the exception, and binds are serialised.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
+use softrxe_proto::CmId;
 
 use super::hub::Hub;
+
+/// Requests that are remembered after they passed to another lane. A peer repeats a REQ within seconds.
+const MAX_PASSED: usize = 1024;
 
 /// The lanes of an adapter, at least one.
 pub(crate) struct Lanes {
@@ -59,5 +64,30 @@ impl Lanes {
     /// Lets one thread at a time bind a window in several lanes, which takes their locks together.
     pub(crate) fn order_binds(&self) -> MutexGuard<'_, ()> {
         self.binds.lock()
+    }
+}
+
+/// Where requests of the first lane have passed to.
+#[derive(Default)]
+pub(crate) struct Passed {
+    /// The id in the first lane, the lane, and the id there; the newest last.
+    recent: Mutex<VecDeque<(CmId, Weak<Hub>, CmId)>>,
+}
+
+impl Passed {
+    /// Records that the request `id` is `there` in `lane` now.
+    pub(crate) fn add(&self, id: CmId, lane: &Arc<Hub>, there: CmId) {
+        let mut recent = self.recent.lock();
+        if recent.len() == MAX_PASSED {
+            recent.pop_front();
+        }
+        recent.push_back((id, Arc::downgrade(lane), there));
+    }
+
+    /// Returns the lane of the request that was `id`, and its id there.
+    pub(crate) fn find(&self, id: CmId) -> Option<(Arc<Hub>, CmId)> {
+        let recent = self.recent.lock();
+        let (_, lane, there) = recent.iter().rev().find(|(known, ..)| *known == id)?;
+        Some((lane.upgrade()?, *there))
     }
 }

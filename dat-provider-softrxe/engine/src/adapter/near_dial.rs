@@ -76,6 +76,8 @@ pub(crate) struct Context<'a> {
 #[derive(Debug)]
 pub(crate) struct NearDial {
     own: End,
+    /// This is the only lane of its adapter, so the endpoint that accepts a request will be here.
+    alone: bool,
     /// Takes the calls of other engines. `None` if shared memory is off, or the name is taken.
     door: Option<Door>,
     agreements: HashMap<LocalPeer, Agreement>,
@@ -87,11 +89,11 @@ pub(crate) struct NearDial {
 }
 
 impl NearDial {
-    /// Takes calls to `own` if `on`. Without a door this engine offers no shared memory.
+    /// Takes calls to `own` if `on`; `alone` says that the adapter has one lane. Without a door this engine offers no shared memory.
     ///
     /// # Errors
     /// As `epoll_create1`.
-    pub(crate) fn open(own: End, on: bool) -> io::Result<Self> {
+    pub(crate) fn open(own: End, on: bool, alone: bool) -> io::Result<Self> {
         let listen = || {
             Door::listen(own).inspect_err(|error| {
                 let End { ip, slot, .. } = own;
@@ -100,6 +102,7 @@ impl NearDial {
         };
         Ok(Self {
             own,
+            alone,
             door: on.then(listen).and_then(Result::ok),
             agreements: HashMap::new(),
             calls: PollSet::new()?,
@@ -116,6 +119,11 @@ impl NearDial {
     /// Returns the door, unless this engine offers no shared memory.
     pub(crate) const fn door(&self) -> Option<&Door> {
         self.door.as_ref()
+    }
+
+    /// Returns whether the agreement on a channel begins when a request arrives, and not when it is accepted.
+    pub(crate) const fn dials_at_requests(&self) -> bool {
+        self.alone
     }
 
     /// Begins to agree on a channel with the peer of the request `id`, unless there is one or the peer does not offer it.

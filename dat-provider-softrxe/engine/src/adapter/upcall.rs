@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use dat_core::transport::Token;
 use dat_core::upcall::{ConnOutcome, DatagramOutcome};
 use dat_handshake::Caller;
-use softrxe_proto::CmId;
+use softrxe_proto::{CmId, Forwarded};
 
 use crate::user_engine::UserEngine;
 
@@ -30,6 +30,8 @@ pub(crate) enum Upcall {
     Datagram(Token, DatagramOutcome<UserEngine>),
     CqReady(Token),
     SrqLow(Token),
+    /// What the peer of a request sent after the request had passed to another lane.
+    Forwarded(CmId, Forwarded),
 }
 
 impl Upcall {

@@ -15,6 +15,16 @@ const RECENT: usize = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Window(pub(super) u64);
 
+impl Window {
+    /// The name of no window.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// Returns the name as [`MwBind`](softrxe_proto::MwBind) has it.
+    pub(crate) const fn value(self) -> u64 {
+        self.0
+    }
+}
+
 /// What a key names.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -30,7 +40,6 @@ pub(super) enum Target {
         rights: Rights,
     },
     Window {
-        window: Window,
         kind: WindowType,
         bound: Option<Bound>,
     },

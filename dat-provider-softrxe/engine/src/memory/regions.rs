@@ -35,12 +35,20 @@ pub(crate) struct Regions {
 #[derive(Debug)]
 struct Table {
     entries: Entries,
-    /// The key of each window, which changes with each bind.
-    windows: FxHashMap<Window, u32>,
+    windows: FxHashMap<Window, Current>,
     last_window: u64,
     /// A window of type 2, which belongs to a queue pair, was created at some time.
     any_type2: bool,
     keys: Keys,
+}
+
+/// State of a window.
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    /// Its key, which changes with each bind.
+    key: u32,
+    /// The latest bind that was executed, or that supersedes earlier ones.
+    order: u32,
 }
 
 impl Regions {
@@ -163,11 +171,18 @@ impl Regions {
         self.table.borrow().entries.contains(key)
     }
 
+    /// Makes binds of `window` that were posted before the one with number `order`, and are executed after this call, without effect.
+    pub(crate) fn supersede(&self, window: Window, order: u32) {
+        if let Some(current) = self.table.borrow_mut().windows.get_mut(&window) {
+            current.order = order;
+        }
+    }
+
     /// Returns whether `window` makes memory accessible.
     pub(crate) fn is_bound(&self, window: Window) -> bool {
         let table = self.table.borrow();
-        let key = table.windows.get(&window);
-        let entry = key.and_then(|key| table.entries.get(*key));
+        let current = table.windows.get(&window);
+        let entry = current.and_then(|current| table.entries.get(current.key));
         let target = entry.map(|entry| &entry.target);
         matches!(target, Some(Target::Window { bound: Some(_), .. }))
     }
@@ -187,14 +202,10 @@ impl Regions {
         let mut table = self.table.borrow_mut();
         table.windows.try_reserve(1).ok()?;
         let window = Window(table.last_window + 1);
-        let unbound = Target::Window {
-            window,
-            kind,
-            bound: None,
-        };
+        let unbound = Target::Window { kind, bound: None };
         let key = table.add(pd, unbound)?;
         table.last_window = window.0;
-        table.windows.insert(window, key);
+        table.windows.insert(window, Current { key, order: 0 });
         table.any_type2 |= kind == WindowType::Type2;
         Some((window, key))
     }
@@ -212,7 +223,7 @@ impl Regions {
     /// Destroys a window, bound or not. The caller holds the engine's lock.
     pub(crate) fn destroy_window(&self, window: Window) {
         let mut table = self.table.borrow_mut();
-        if let Some(key) = table.windows.remove(&window) {
+        if let Some(Current { key, .. }) = table.windows.remove(&window) {
             table.remove(key);
             self.loans.borrow_mut().withdraw(|loan| loan.key == key);
         }
@@ -262,8 +273,8 @@ impl Table {
 
     /// Unbinds the windows for which `unbinds` returns true.
     fn unbind_windows(&mut self, unbinds: impl Fn(&Bound) -> bool) {
-        for key in self.windows.values() {
-            if let Some(entry) = self.entries.get_mut(*key)
+        for current in self.windows.values() {
+            if let Some(entry) = self.entries.get_mut(current.key)
                 && let Target::Window { bound, .. } = &mut entry.target
                 && bound.as_ref().is_some_and(&unbinds)
             {
@@ -496,16 +507,24 @@ impl Memory for Regions {
     }
 
     fn bind(&self, bind: &MwBind, pd: Pd, qpn: Qpn) -> Result<(), AccessError> {
-        self.loans
-            .borrow_mut()
-            .withdraw(|loan| loan.key == bind.old_key);
         let mut table = self.table.borrow_mut();
-        let refused = AccessError::Window(bind.old_key);
-        let entry = table.entries.get(bind.old_key).ok_or(refused)?;
+        let window = Window(bind.window);
+        let current = table.windows.get_mut(&window);
+        let current = current.ok_or(AccessError::Window(bind.new_key))?;
+        let old_key = current.key;
+        let refused = AccessError::Window(old_key);
+        if bind.order < current.order {
+            // A later one opened the window already, and to all queue pairs if it is of type 1.
+            return match bind.kind {
+                WindowType::Type1 => Ok(()),
+                WindowType::Type2 => Err(refused),
+            };
+        }
+        current.order = bind.order;
+        self.loans.borrow_mut().withdraw(|loan| loan.key == old_key);
+        let entry = table.entries.get(old_key).ok_or(refused)?;
         let Target::Window {
-            window,
-            kind,
-            bound: old,
+            kind, bound: old, ..
         } = entry.target
         else {
             return Err(refused);
@@ -563,14 +582,14 @@ impl Memory for Regions {
             })
         };
         table.entries.try_reserve_one().map_err(|_| refused)?;
-        table.remove(bind.old_key);
-        let target = Target::Window {
-            window,
-            kind,
-            bound: new,
-        };
+        table.remove(old_key);
+        let target = Target::Window { kind, bound: new };
         table.entries.insert(bind.new_key, Entry { pd, target });
-        table.windows.insert(window, bind.new_key);
+        let current = Current {
+            key: bind.new_key,
+            order: bind.order,
+        };
+        table.windows.insert(window, current);
         Ok(())
     }
 }
@@ -583,9 +602,10 @@ mod tests {
     const SECRET: SecretKey = SecretKey::new([1; 32]);
 
     /// Returns a bind that opens the 8 bytes at `address` for reads of peers.
-    const fn readable_8(old_key: u32, new_key: u32, lkey: u32, address: u64) -> MwBind {
+    const fn readable_8(window: Window, new_key: u32, lkey: u32, address: u64) -> MwBind {
         MwBind {
-            old_key,
+            window: window.0,
+            order: 1,
             new_key,
             lkey,
             address,
@@ -719,11 +739,11 @@ mod tests {
         let regions = Regions::new(&SECRET);
         let mut memory = vec![0u8; 100];
         let (lkey, address) = region(&regions, &mut memory, Rights::all());
-        let (_, mut old_key) = regions.create_window(WindowType::Type1, PD).unwrap();
+        let (window, mut old_key) = regions.create_window(WindowType::Type1, PD).unwrap();
         let mut seen = vec![old_key];
         for _ in 0..BINDS {
             let new_key = regions.draw_key();
-            let bind = readable_8(old_key, new_key, lkey, address);
+            let bind = readable_8(window, new_key, lkey, address);
             regions.bind(&bind, PD, Qpn::new(17)).unwrap();
             let read = |key| regions.check(&access(key, Rights::REMOTE_READ), address, 8);
             assert_eq!(read(new_key), Ok(()));
@@ -743,9 +763,9 @@ mod tests {
         let mut memory = vec![0u8; 100];
         let (lkey, address) = region(&regions, &mut memory, Rights::all());
         let (_, other) = regions.create_window(WindowType::Type1, PD).unwrap();
-        let (_, old_key) = regions.create_window(WindowType::Type1, PD).unwrap();
+        let (window, old_key) = regions.create_window(WindowType::Type1, PD).unwrap();
         for new_key in [lkey, other, old_key] {
-            let bind = readable_8(old_key, new_key, lkey, address);
+            let bind = readable_8(window, new_key, lkey, address);
             let refused = regions.bind(&bind, PD, Qpn::new(17));
             assert_eq!(refused, Err(AccessError::Window(old_key)), "{new_key:#x}");
         }
@@ -760,10 +780,10 @@ mod tests {
         let regions = Regions::new(&SECRET);
         let mut memory = vec![0u8; 100];
         let (lkey, address) = region(&regions, &mut memory, Rights::all());
-        let (window, old_key) = regions.create_window(WindowType::Type1, PD).unwrap();
+        let (window, _) = regions.create_window(WindowType::Type1, PD).unwrap();
         // The second bind is flushed.
         let [new_key, _flushed] = [(); 2].map(|()| regions.draw_key());
-        let bind = readable_8(old_key, new_key, lkey, address);
+        let bind = readable_8(window, new_key, lkey, address);
         regions.bind(&bind, PD, Qpn::new(17)).unwrap();
         regions.destroy_window(window);
         let read = regions.check(&access(new_key, Rights::REMOTE_READ), address, 8);
@@ -775,10 +795,11 @@ mod tests {
         let regions = Regions::new(&SECRET);
         let mut memory = vec![0u8; 100];
         let (lkey, at) = region(&regions, &mut memory, Rights::all());
-        let (_, old_key) = regions.create_window(WindowType::Type1, PD).unwrap();
+        let (window, old_key) = regions.create_window(WindowType::Type1, PD).unwrap();
         let new_key = regions.draw_key();
         let bind = MwBind {
-            old_key,
+            window: window.0,
+            order: 1,
             new_key,
             lkey,
             address: at + 10,
@@ -809,7 +830,6 @@ mod tests {
         regions
             .bind(
                 &MwBind {
-                    old_key: new_key,
                     new_key: again,
                     length: 0,
                     ..bind
@@ -828,7 +848,6 @@ mod tests {
         regions
             .bind(
                 &MwBind {
-                    old_key: again,
                     new_key: last,
                     ..bind
                 },
@@ -844,16 +863,42 @@ mod tests {
     }
 
     #[test]
+    fn a_bind_that_was_posted_before_another_one_and_is_executed_after_it_has_no_effect() {
+        for (kind, late) in [(WindowType::Type1, true), (WindowType::Type2, false)] {
+            let regions = Regions::new(&SECRET);
+            let mut memory = vec![0u8; 100];
+            let (lkey, at) = region(&regions, &mut memory, Rights::all());
+            let (window, _) = regions.create_window(kind, PD).unwrap();
+            let [first, second, third] = [1, 2, 3].map(|order| MwBind {
+                order,
+                kind,
+                ..readable_8(window, regions.draw_key(), lkey, at)
+            });
+            let bind = |bind: &MwBind| regions.bind(bind, PD, Qpn::new(17));
+            bind(&second).unwrap();
+            assert_eq!(bind(&first).is_ok(), late);
+            let read = |key| regions.check(&access(key, Rights::REMOTE_READ), at, 8);
+            assert_eq!(read(second.new_key), Ok(()));
+            assert!(read(first.new_key).is_err());
+            // A bind in another lane.
+            regions.supersede(window, 4);
+            assert_eq!(bind(&third).is_ok(), late);
+            assert!(read(third.new_key).is_err());
+        }
+    }
+
+    #[test]
     fn a_type_2_window_belongs_to_its_queue_pair_and_a_peer_may_invalidate_it() {
         let regions = Regions::new(&SECRET);
         let mut memory = vec![0u8; 100];
         let (lkey, at) = region(&regions, &mut memory, Rights::all());
-        let (_, old_key) = regions.create_window(WindowType::Type2, PD).unwrap();
+        let (window, _) = regions.create_window(WindowType::Type2, PD).unwrap();
         let key = regions.draw_key();
         let rights = Rights::REMOTE_READ;
         let kind = WindowType::Type2;
         let bind = MwBind {
-            old_key,
+            window: window.0,
+            order: 1,
             new_key: key,
             lkey,
             address: at,
@@ -886,18 +931,14 @@ mod tests {
             Err(AccessError::Window(key))
         );
         // Bound again, by another queue pair, and again by the same; only then not by a third.
-        let again = |old_key, qpn| {
+        let again = |qpn| {
             let new_key = regions.draw_key();
-            let bind = MwBind {
-                old_key,
-                new_key,
-                ..bind
-            };
+            let bind = MwBind { new_key, ..bind };
             regions.bind(&bind, PD, Qpn::new(qpn)).map(|()| new_key)
         };
-        let key = again(key, 18).unwrap();
-        let key = again(key, 18).unwrap();
-        assert_eq!(again(key, 19), Err(AccessError::Window(key)));
+        again(18).unwrap();
+        let key = again(18).unwrap();
+        assert_eq!(again(19), Err(AccessError::Window(key)));
         let stranger = Access {
             qpn: Qpn::new(18),
             ..access(key, rights)
@@ -905,6 +946,6 @@ mod tests {
         assert_eq!(regions.check(&stranger, at, 8), Ok(()));
         regions.unbind_windows_of(Qpn::new(18));
         assert!(regions.check(&stranger, at, 8).is_err());
-        assert!(again(key, 19).is_ok());
+        assert!(again(19).is_ok());
     }
 }

@@ -1,7 +1,6 @@
 //! Datagram queue pairs: queries for a peer, and answers to a peer's query.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use dat_core::error::Result;
 use dat_core::transport::{Connect, Token};
@@ -51,12 +50,10 @@ pub(super) fn answer(
 ) -> Result<()> {
     let id = request.id;
     let peer = (request.remote.ip(), slot_of_qpn(caller.qpn));
-    if !Arc::ptr_eq(&request.hub, &qp.hub) {
-        qp.hub.with(|state, now| {
-            let (_, mut context) = state.parts(&qp.hub.descriptors);
-            context.begin_datagrams(now, peer);
-        });
-    }
+    qp.hub.with(|state, now| {
+        let (_, mut context) = state.parts(&qp.hub.descriptors);
+        context.dial_for_datagrams(now, peer);
+    });
     qp.hub.await_channel(peer);
     let reply = SidrReply {
         status: VALID,

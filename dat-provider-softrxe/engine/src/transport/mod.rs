@@ -29,7 +29,7 @@ use dat_core::transport::{
 use dat_core::upcall::Upcalls;
 use dat_handshake::rdma_cm::REQ_PRIVATE;
 use softrxe_proto as proto;
-use softrxe_proto::{CompletedOp, MwBind, Rights, Status, WindowType};
+use softrxe_proto::{CompletedOp, Rights, Status, WindowType};
 
 use self::convert::{MAX_IOV, Sges, completion, create_error, op, post_error, rights};
 use self::objects::{Adapter, ConnRequest, Listener, Lmr, Pz, Qp, Srq};
@@ -232,20 +232,14 @@ impl Transport for UserEngine {
         if bind.va_type == VaType::ZeroBased {
             return Err(Error::of(Kind::ModelNotSupported));
         }
-        let window = MwBind {
-            old_key: 0,
-            new_key: 0,
-            lkey: bind.lmr.map_or(0, |lmr| lmr.key),
-            address: bind.address,
-            length: if bind.lmr.is_some() { bind.length } else { 0 },
-            rights: rights(bind.rights),
-            kind: WindowType::Type1,
-        };
         let wanted = Wanted {
             id: bind.id,
             signaled: bind.signaled,
             fence: bind.fence,
-            window,
+            lkey: bind.lmr.map_or(0, |lmr| lmr.key),
+            address: bind.address,
+            length: if bind.lmr.is_some() { bind.length } else { 0 },
+            rights: rights(bind.rights),
         };
         bind.rmr.post_bind(qp, &wanted)
     }
@@ -260,13 +254,11 @@ impl Transport for UserEngine {
     }
 
     fn poll_cq(cq: &Cq, into: &mut [proto::Completion]) -> usize {
-        let (count, after) = cq.poll(into);
+        let (count, after, hub) = cq.poll(into);
         match after {
-            None | Some((AfterPoll::Return, _)) => {}
-            Some((AfterPoll::Yield, _)) => AFTER_EMPTY_POLL.set(Postponed::Yield),
-            Some((AfterPoll::Pause, hub)) => {
-                AFTER_EMPTY_POLL.set(Postponed::Pause(Arc::downgrade(hub)));
-            }
+            AfterPoll::Return => {}
+            AfterPoll::Yield => AFTER_EMPTY_POLL.set(Postponed::Yield),
+            AfterPoll::Pause => AFTER_EMPTY_POLL.set(Postponed::Pause(Arc::downgrade(hub))),
         }
         count
     }
@@ -321,7 +313,10 @@ impl Transport for UserEngine {
     ) -> Parked {
         let parked = match cq {
             Some(cq) => cq.wait(&parker.0, timeout, ready),
-            None => adapter.lanes.first().wait(None, &parker.0, timeout, ready),
+            None => adapter
+                .lanes
+                .first()
+                .wait(None, &parker.0, timeout, ready, &|| {}),
         };
         // A wait sleeps by itself. What its polls have postponed is not for the next dequeue to do.
         AFTER_EMPTY_POLL.take();

@@ -12,7 +12,7 @@ use softrxe_proto::{CmError, CmId, Event, Pd, Qpn, Rights, SrqId};
 use super::convert::FULL;
 use super::queue::Cq;
 use crate::adapter::hub::Hub;
-use crate::adapter::lanes::Lanes;
+use crate::adapter::lanes::{Lanes, Passed};
 use crate::adapter::upcall::IncomingRequest;
 use crate::memory::range::Range;
 
@@ -32,13 +32,20 @@ pub(crate) struct Helper {
 }
 
 impl Adapter {
-    /// Ends the helper threads, once, and waits for their end unless the caller is one of them.
+    /// Ends the helper threads, once, and waits for the end of those that are not the caller.
     pub(crate) fn end(&self) {
+        let Some((first, others)) = self.helpers.split_first() else {
+            return;
+        };
         for helper in &self.helpers {
             helper.hub.log_counters();
+        }
+        for helper in others {
             helper.hub.end();
         }
-        self.helpers.iter().for_each(Helper::end);
+        others.iter().for_each(Helper::end);
+        // If this process holds the port, the first one passes on what arrives for the others until here.
+        first.end();
     }
 }
 
@@ -209,6 +216,8 @@ impl Drop for Listener {
 /// A connection request that is not answered yet; dropping it refuses it.
 pub struct ConnRequest {
     pub(crate) hub: Arc<Hub>,
+    /// Requests of the first lane that other lanes have.
+    passed: Arc<Passed>,
     pub(crate) id: CmId,
     /// The peer has its answer, or needs none.
     pub(crate) answered: bool,
@@ -221,9 +230,10 @@ pub struct ConnRequest {
 }
 
 impl ConnRequest {
-    pub(crate) fn new(hub: &Arc<Hub>, request: &IncomingRequest) -> Self {
+    pub(crate) fn new(hub: &Arc<Hub>, passed: &Arc<Passed>, request: &IncomingRequest) -> Self {
         Self {
             hub: Arc::clone(hub),
+            passed: Arc::clone(passed),
             id: request.id,
             answered: false,
             port: request.port,
@@ -246,12 +256,14 @@ impl ConnRequest {
             state.connections.remove_caller(id);
             state.engine.pass_on(now, id)
         })?;
-        self.id = lane.with(|state, now| {
+        let here = lane.with(|state, now| {
             let id = state.engine.take_over(now, passed)?;
             let (_, mut context) = state.parts(&lane.descriptors);
-            context.begin_request(now, id);
+            context.watch_request(id);
             Ok(id)
         })?;
+        self.passed.add(id, lane, here);
+        self.id = here;
         self.hub = Arc::clone(lane);
         self.answered = false;
         Ok(())

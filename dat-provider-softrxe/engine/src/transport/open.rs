@@ -111,7 +111,7 @@ fn open_lane(
 ) -> Result<Helper, OpenError> {
     let address = local_address.address;
     let secrets = Secrets::draw().map_err(OpenError::Random)?;
-    let core = Box::new(Core(upcalls));
+    let core = Box::new(Core::new(upcalls));
     let hub = Hub::open(
         settings.clone(),
         local_address.clone(),
@@ -169,7 +169,7 @@ pub(crate) fn test_hub(address: &str) -> Arc<Hub> {
         netdev: "lo".into(),
         mtu: 4096,
     };
-    let core = Box::new(Core(Upcalls::new(Token::default())));
+    let core = Box::new(Core::new(Upcalls::new(Token::default())));
     let secrets = Secrets::draw().unwrap();
     Hub::open(settings, local_address, None, secrets, core).unwrap()
 }

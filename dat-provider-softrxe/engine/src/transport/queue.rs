@@ -82,7 +82,7 @@ impl Cq {
             part.watch(true);
         }
         for bell in &rest.waiting {
-            part.add_sleeper(bell);
+            part.hub.wake_for(part.id, bell);
         }
         if let Err(part) = self.home.set(part) {
             rest.parts.push(part);
@@ -91,17 +91,18 @@ impl Cq {
         Ok(id)
     }
 
-    /// Takes completions; without any, receives what has arrived in its lanes. As [`Hub::poll`].
+    /// Takes completions; without any, receives what has arrived in its lanes. As [`Hub::poll`]; a pause is one on the returned lane.
     #[inline]
-    pub(super) fn poll(&self, into: &mut [Completion]) -> (usize, Option<(AfterPoll, &Arc<Hub>)>) {
-        let Some(home) = self.home.get() else {
-            return (0, None);
-        };
-        if self.spread.load(Ordering::Relaxed) {
-            return self.poll_all(into);
+    pub(super) fn poll(&self, into: &mut [Completion]) -> (usize, AfterPoll, &Arc<Hub>) {
+        match self.home.get() {
+            Some(home) if !self.spread.load(Ordering::Relaxed) => {
+                let (count, after) = home.hub.poll(home.id, &home.turns, into);
+                (count, after, &home.hub)
+            }
+            Some(_) => self.poll_all(into),
+            // There is nothing to receive for it.
+            None => (0, AfterPoll::Yield, self.lanes.first()),
         }
-        let (count, after) = home.hub.poll(home.id, &home.turns, into);
-        (count, Some((after, &home.hub)))
     }
 
     /// Takes completions that are there. As [`Hub::take`].
@@ -117,20 +118,25 @@ impl Cq {
     }
 
     #[cold]
-    fn poll_all(&self, into: &mut [Completion]) -> (usize, Option<(AfterPoll, &Arc<Hub>)>) {
-        let poll = |part: &Part, into: &mut [Completion]| {
-            let (count, _) = part.hub.poll(part.id, &part.turns, into);
+    fn poll_all(&self, into: &mut [Completion]) -> (usize, AfterPoll, &Arc<Hub>) {
+        let mut all = AfterPoll::Return;
+        let count = self.each_part(into, |part, into| {
+            let (count, after) = part.hub.poll(part.id, &part.turns, into);
+            if after != AfterPoll::Return {
+                // A pause in one lane would delay the completions of the others.
+                all = AfterPoll::Yield;
+            }
             count
-        };
-        // A pause in one lane would delay the completions of the others.
-        (self.each_part(into, poll), None)
+        });
+        let after = if count == 0 { all } else { AfterPoll::Return };
+        (count, after, self.lanes.first())
     }
 
     /// Fills `into` from all parts, from another one first each time.
     fn each_part(
         &self,
         into: &mut [Completion],
-        take: impl Fn(&Part, &mut [Completion]) -> usize,
+        mut take: impl FnMut(&Part, &mut [Completion]) -> usize,
     ) -> usize {
         let mut rest = self.rest.lock();
         let begin = rest.next;
@@ -176,21 +182,24 @@ impl Cq {
         if self.lanes.only().is_some()
             && let Some(home) = self.home.get()
         {
-            return home.hub.wait(Some(home.id), bell, timeout, ready);
+            return home.hub.wait(Some(home.id), bell, timeout, ready, &|| {});
         }
         // Queue pairs may join the queue during the wait.
         let home = {
             let mut rest = self.rest.lock();
             rest.waiting.push(Arc::clone(bell));
-            for part in &rest.parts {
-                part.add_sleeper(bell);
-            }
             self.home.get()
         };
-        let parked = match home {
-            Some(home) => home.hub.wait(Some(home.id), bell, timeout, ready),
-            None => self.lanes.first().wait(None, bell, timeout, ready),
+        let before_sleep = || {
+            for part in &self.rest.lock().parts {
+                part.hub.wake_for(part.id, bell);
+            }
         };
+        let (hub, id) = match home {
+            Some(home) => (&home.hub, Some(home.id)),
+            None => (self.lanes.first(), None),
+        };
+        let parked = hub.wait(id, bell, timeout, ready, &before_sleep);
         let mut rest = self.rest.lock();
         rest.waiting.retain(|other| !Arc::ptr_eq(other, bell));
         for part in self.home.get().into_iter().chain(&rest.parts) {
@@ -224,14 +233,6 @@ impl Part {
                 state.engine.arm_cq(self.id);
             }
         });
-    }
-
-    /// Wakes `bell` with the next completion, which the thread does not itself look for.
-    fn add_sleeper(&self, bell: &Arc<Bell>) {
-        let mut state = self.hub.state.lock();
-        state.notices.add_sleeper(self.id, bell);
-        state.engine.arm_cq(self.id);
-        self.hub.watch_again(&mut state);
     }
 
     fn remove_sleeper(&self, bell: &Arc<Bell>) {

@@ -321,6 +321,17 @@ pub(crate) fn reject_req(transaction: u64, req: &Req, reason: RejectReason) -> B
     rej(transaction, [0, req.local_id], Answered::Req, reason)
 }
 
+/// Builds the REJ of the REQ of `request`, whose queue pair has a connection already.
+pub(crate) fn reject_stale(request: &Connection) -> Box<Mad> {
+    let reason = RejectReason::STALE_CONNECTION;
+    rej(
+        request.transaction,
+        [0, request.remote_id],
+        Answered::Req,
+        reason,
+    )
+}
+
 /// Builds the REJ of a REP that answers no current REQ of ours.
 pub(crate) fn reject_rep(transaction: u64, rep: &Rep) -> Box<Mad> {
     let ids = [rep.remote_id, rep.local_id];

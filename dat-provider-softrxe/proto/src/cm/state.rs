@@ -22,6 +22,8 @@ pub enum State {
     DreqSent,
     /// Ended; repeats its last message if the peer missed it.
     TimeWait,
+    /// Another engine of the process answers the request; what the peer sends for it here is forwarded.
+    PassedOn,
 }
 
 /// Input of the state table.
@@ -90,6 +92,8 @@ pub enum Action {
     TimedOut,
     /// Raise `Disconnected`.
     Disconnected,
+    /// Raise `Forwarded`.
+    Forward,
 }
 
 /// Result of a step.
@@ -103,7 +107,7 @@ pub struct Step {
 
 impl State {
     /// All states.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::ReqSent,
         Self::MraReceived,
         Self::ReqReceived,
@@ -112,6 +116,7 @@ impl State {
         Self::Established,
         Self::DreqSent,
         Self::TimeWait,
+        Self::PassedOn,
     ];
 
     /// Returns the step for `input`; `None` if the state ignores it. A call of the consumer is an error then, a message is
@@ -149,8 +154,7 @@ impl State {
             (Self::ReqReceived | Self::MraSent, I::Reject | I::Disconnect) => {
                 (Some(Self::TimeWait), &[A::SendRej])
             }
-            // Repeated REQs are ignored from here on: the other engine repeats its REP.
-            (Self::ReqReceived | Self::MraSent, I::PassOn) => (Some(Self::TimeWait), &[]),
+            (Self::ReqReceived | Self::MraSent, I::PassOn) => (Some(Self::PassedOn), &[]),
             (Self::ReqReceived | Self::MraSent, I::GiveUp) => (None, &[A::TimedOut]),
 
             (Self::RepSent, I::Req | I::Timeout) => (Some(Self::RepSent), &[A::Repeat]),
@@ -185,7 +189,9 @@ impl State {
 
             (Self::TimeWait, I::Req) => (Some(Self::TimeWait), &[A::Repeat]),
             (Self::TimeWait, I::Dreq) => (Some(Self::TimeWait), &[A::SendDrep]),
-            (Self::TimeWait, I::GiveUp) => (None, &[]),
+            (Self::PassedOn, I::Req) => (Some(Self::PassedOn), &[A::Forward]),
+            (Self::PassedOn, I::Rej) => (None, &[A::Forward]),
+            (Self::TimeWait | Self::PassedOn, I::GiveUp) => (None, &[]),
             _ => return None,
         };
         Some(Step { next, actions })
@@ -223,16 +229,17 @@ mod tests {
     ];
 
     /// One line per state, one column per input of `INPUTS`: R ReqSent, M MraReceived, Q ReqReceived, N MraSent, P RepSent,
-    /// E Established, D DreqSent, W TimeWait, x removed, - ignored.
-    const TABLE: [(State, &str); 8] = [
+    /// E Established, D DreqSent, W TimeWait, F PassedOn, x removed, - ignored.
+    const TABLE: [(State, &str); 9] = [
         (State::ReqSent, "-MxE--W---x-Rx"),
         (State::MraReceived, "-MxE--W---x-Rx"),
-        (State::ReqReceived, "N-x-----PWWW-x"),
-        (State::MraSent, "N-x-----PWWW-x"),
+        (State::ReqReceived, "N-x-----PWWF-x"),
+        (State::MraSent, "N-x-----PWWF-x"),
         (State::RepSent, "PPx-EEW---D-PD"),
         (State::Established, "--xE--W---D---"),
         (State::DreqSent, "--x---WW----Dx"),
         (State::TimeWait, "W-----W------x"),
+        (State::PassedOn, "F-x----------x"),
     ];
 
     fn letter(state: State) -> char {
@@ -245,6 +252,7 @@ mod tests {
             State::Established => 'E',
             State::DreqSent => 'D',
             State::TimeWait => 'W',
+            State::PassedOn => 'F',
         }
     }
 
@@ -266,7 +274,7 @@ mod tests {
     fn every_end_of_a_live_id_raises_one_event_unless_the_consumer_ends_a_request() {
         let ends = [Action::Rejected, Action::TimedOut, Action::Disconnected];
         // States in which the consumer has a live id and has not disconnected.
-        let open = |state| !matches!(state, State::DreqSent | State::TimeWait);
+        let open = |state| !matches!(state, State::DreqSent | State::TimeWait | State::PassedOn);
         for state in State::ALL {
             for input in INPUTS {
                 let Some(step) = state.step(input) else {

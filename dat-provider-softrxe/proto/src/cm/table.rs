@@ -90,7 +90,10 @@ impl Table {
         }
         let over = |id: &u32| {
             let state = self.connections.get(id).map(|c| c.state);
-            matches!(state, Some(State::TimeWait | State::DreqSent))
+            matches!(
+                state,
+                Some(State::TimeWait | State::DreqSent | State::PassedOn)
+            )
         };
         self.ended.pop_front().filter(over)
     }

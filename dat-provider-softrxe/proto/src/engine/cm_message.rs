@@ -111,7 +111,7 @@ impl<M: Memory> Engine<M> {
         let waits = |c: &&Connection| {
             matches!(
                 c.state,
-                State::ReqReceived | State::MraSent | State::RepSent
+                State::ReqReceived | State::MraSent | State::RepSent | State::PassedOn
             )
         };
         self.cm.get(id).filter(waits).map(|_| id)
@@ -120,8 +120,11 @@ impl<M: Memory> Engine<M> {
     fn handle_req(&mut self, now: Time, source: SocketAddr, transaction: u64, req: &Req) {
         let peer = Peer::new(source, req.ca_guid);
         if let Some(id) = self.cm.by_peer(peer, req.local_id) {
-            self.cm_step(now, id, Input::Req);
-            return;
+            if !self.is_over(id, transaction) {
+                self.cm_step(now, id, Input::Req);
+                return;
+            }
+            self.cm_step(now, id, Input::GiveUp);
         }
         let own = is_own(req.ca_guid);
         let answer_to = reply_to(source, own);
@@ -196,6 +199,13 @@ impl<M: Memory> Engine<M> {
             private_data: data.into(),
         };
         self.raise(id, CmEventKind::Request(request));
+    }
+
+    /// Returns true if the connection `id` has ended here and a REQ with this transaction id is for a new one: the peer uses its id again.
+    fn is_over(&self, id: u32, transaction: u64) -> bool {
+        self.cm.get(id).is_some_and(|c| {
+            matches!(c.state, State::TimeWait | State::PassedOn) && c.transaction != transaction
+        })
     }
 
     /// Makes room for a new request if the limits allow it. Returns false if not; the peer repeats its request later.

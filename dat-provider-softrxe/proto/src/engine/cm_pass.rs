@@ -5,10 +5,11 @@
 use dat_handshake::guid::is_own;
 
 use super::Engine;
+use super::cm_step::Details;
 use crate::cm::CmError;
-use crate::cm::connection::Connection;
+use crate::cm::connection::{self, Connection};
 use crate::cm::state::Input;
-use crate::event::CmId;
+use crate::event::{CmId, Forwarded, RejectReason};
 use crate::memory::Memory;
 use crate::time::Time;
 
@@ -17,7 +18,8 @@ use crate::time::Time;
 pub struct PassedRequest(Connection);
 
 impl<M: Memory> Engine<M> {
-    /// Takes the unanswered request `id` out of this engine. Its id is dead afterwards; REQs that repeat it are ignored.
+    /// Takes the unanswered request `id` out of this engine. What the peer sends for it here raises
+    /// [`Forwarded`](crate::CmEventKind::Forwarded) from then on; the id is dead for calls.
     ///
     /// # Errors
     /// `UnknownId` or `State`.
@@ -32,13 +34,15 @@ impl<M: Memory> Engine<M> {
     /// raised.
     ///
     /// # Errors
-    /// `Stale`; the peer gets no answer then.
+    /// `Stale`; the peer is refused.
     pub fn take_over(&mut self, now: Time, request: PassedRequest) -> Result<CmId, CmError> {
         let PassedRequest(mut connection) = request;
         if let Some(old) = self.cm.by_qp(connection.peer(), connection.remote_qpn) {
             // As for a REQ that arrives here: only the peer itself sends from the port of an engine of this project.
             if !is_own(connection.remote_guid) {
                 self.probe_suspect(now, old);
+                let rej = connection::reject_stale(&connection);
+                self.mads.push_back((connection.remote, rej));
                 return Err(CmError::Stale(connection.remote_qpn));
             }
             self.cm_step(now, old, Input::Disconnect);
@@ -51,5 +55,18 @@ impl<M: Memory> Engine<M> {
         self.cm.insert(connection);
         self.add_pending(now, id, source);
         Ok(CmId(id))
+    }
+
+    /// Handles what the engine that passed on the request `id` has received for it. Without effect if `id` is dead.
+    pub fn forwarded(&mut self, now: Time, id: CmId, what: Forwarded) {
+        let (input, reason) = match what {
+            Forwarded::Repeated => (Input::Req, None),
+            Forwarded::Cancelled => (Input::Rej, Some(RejectReason::TIMEOUT)),
+        };
+        let details = Details {
+            reason,
+            ..Details::default()
+        };
+        self.cm_step_with(now, id.0, input, &details);
     }
 }

@@ -7,7 +7,7 @@ use crate::cm::connection::{
     timeout_of,
 };
 use crate::cm::state::{Action, Input, State};
-use crate::event::{CmEvent, CmEventKind, CmId, Event, RejectReason};
+use crate::event::{CmEvent, CmEventKind, CmId, Event, Forwarded, RejectReason};
 use crate::memory::Memory;
 use crate::psn::{Psn, Qpn};
 use crate::time::Time;
@@ -76,13 +76,15 @@ impl<M: Memory> Engine<M> {
                 self.cm.release_qp(id);
                 self.keep_request(id, now + TIME_WAIT);
             }
-            State::TimeWait | State::DreqSent => {
-                let kept_for = match input {
-                    Input::PassOn => request_lifetime(),
-                    _ => TIME_WAIT,
+            State::TimeWait | State::DreqSent | State::PassedOn => {
+                let kept_for = match (next, state) {
+                    (State::TimeWait, _) => Some(TIME_WAIT),
+                    (State::PassedOn, State::MraSent) => Some(request_lifetime_after_mra()),
+                    (State::PassedOn, _) => Some(request_lifetime()),
+                    _ => None,
                 };
-                if next == State::TimeWait {
-                    self.set_due(id, now + kept_for);
+                if let Some(time) = kept_for {
+                    self.set_due(id, now + time);
                 }
                 self.cm.pending.remove(id);
                 self.cm.release_qp(id);
@@ -170,6 +172,13 @@ impl<M: Memory> Engine<M> {
             }
             Action::TimedOut => self.raise(id, CmEventKind::TimedOut),
             Action::Disconnected => self.raise(id, CmEventKind::Disconnected),
+            Action::Forward => {
+                let what = match details.reason {
+                    None => Forwarded::Repeated,
+                    Some(_) => Forwarded::Cancelled,
+                };
+                self.raise(id, CmEventKind::Forwarded(what));
+            }
         }
     }
 

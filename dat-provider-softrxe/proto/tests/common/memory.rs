@@ -388,8 +388,10 @@ impl Memory for TestMemory {
 
     fn bind(&self, bind: &MwBind, pd: Pd, qpn: Qpn) -> Result<(), AccessError> {
         let mut inner = self.0.borrow_mut();
-        if !inner.windows.contains_key(&bind.old_key) {
-            return Err(AccessError::Window(bind.old_key));
+        // A window's name here is the key before the bind.
+        let old_key = bind.window as u32;
+        if !inner.windows.contains_key(&old_key) {
+            return Err(AccessError::Window(bind.new_key));
         }
         let window = if bind.length == 0 {
             None
@@ -410,7 +412,7 @@ impl Memory for TestMemory {
                 rights: bind.rights,
             })
         };
-        inner.windows.remove(&bind.old_key);
+        inner.windows.remove(&old_key);
         inner.windows.insert(bind.new_key, window);
         Ok(())
     }

@@ -207,13 +207,14 @@ impl Hub {
     }
 
     /// Waits for a completion of `cq`, or until `bell`'s permit is given, and drives the engine meanwhile. Without `cq` an upcall
-    /// gives the permit: that of a CNO, or of an event that is no completion.
+    /// gives the permit: that of a CNO, or of an event that is no completion. Calls `before_sleep` after the spin.
     pub(crate) fn wait(
         self: &Arc<Self>,
         cq: Option<CqId>,
         bell: &Arc<Bell>,
         timeout: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
+        before_sleep: &dyn Fn(),
     ) -> Parked {
         let begin = Instant::now();
         let left = || timeout.map(|t| t.saturating_sub(begin.elapsed()));
@@ -241,6 +242,7 @@ impl Hub {
                 std::thread::yield_now();
             }
         }
+        before_sleep();
         let spun = begin.elapsed();
         let mut leads = {
             let mut state = self.state.lock();
@@ -276,9 +278,13 @@ impl Hub {
         ended
     }
 
-    /// Makes the leader watch the descriptors, for a thread that waits in another lane.
-    pub(crate) fn watch_again(&self, state: &mut State) {
-        state.driver.roles.watch_again(&self.wakers);
+    /// Makes completions of `cq` wake `bell`, on which a thread is about to sleep in another lane.
+    pub(crate) fn wake_for(&self, cq: CqId, bell: &Arc<Bell>) {
+        let mut state = self.state.lock();
+        state.notices.remove_sleeper(cq, bell);
+        state.notices.add_sleeper(cq, bell);
+        state.engine.arm_cq(cq);
+        state.driver.roles.watch_for_sleeper(&self.wakers);
     }
 
     /// Receives what has arrived, and runs the upcalls that follow from it.

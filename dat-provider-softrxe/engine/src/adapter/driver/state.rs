@@ -77,7 +77,7 @@ pub(crate) struct Roles {
     pub(super) wakes_at: Option<Time>,
     /// The helper sleeps until it is woken by [`wake_helper`](Self::wake_helper).
     pub(super) helper_rests: bool,
-    /// Value of `polls` when the last leader gave up the lead, until the helper's next round.
+    /// Value of `polls` when the last leader gave up the lead, or a thread that polled fell asleep in another lane, until the helper's next round.
     pub(super) lead_ended: Option<u32>,
     /// Last sleep of the helper for a fixed time, zero since it watched.
     pub(super) helper_slept_for: Duration,
@@ -173,6 +173,15 @@ impl Roles {
         if self.watcher == Watcher::Leader && std::mem::take(&mut self.leader_ignores_socket) {
             self.watched_since = self.polls;
             wakers.leader.signal();
+        }
+    }
+
+    /// Makes a thread watch the descriptors for one that polled here, and sleeps in another lane now.
+    pub(super) fn watch_for_sleeper(&mut self, wakers: &Wakers) {
+        self.watch_again(wakers);
+        if self.watcher == Watcher::None {
+            self.lead_ended = Some(self.polls);
+            self.wake_helper(wakers);
         }
     }
 
