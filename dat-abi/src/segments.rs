@@ -3,6 +3,7 @@
 //! No more segments are read than the queue accepts, whatever the count says.
 
 use std::any::TypeId;
+use std::borrow::Borrow as _;
 use std::mem::size_of;
 
 use dat_core::error::{Error, Kind, Result, Subtype};
@@ -43,7 +44,7 @@ impl<L: Local + 'static> SegmentArray<L> {
         if segment.length() > u32::MAX.into() {
             return Err(Error::of(Kind::LengthError));
         }
-        Ok(segment.with(|segment| *segment))
+        Ok(*segment.triplet().borrow())
     }
 
     /// Calls `f` with all segments in core's layout, or with [`Iov::TOO_MANY`] if there are more than `max`.

@@ -1,6 +1,8 @@
 //! Scatter/gather elements and remote addresses. They have the layout of uDAPL 2.0, so that a 2.0 post needs no conversion; an
 //! `ibv_sge` has the same layout.
 
+use std::borrow::Borrow;
+
 /// A segment of local memory (`DAT_LMR_TRIPLET` of 2.0).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(C)]
@@ -64,8 +66,8 @@ impl<'a, const COUNT: usize> From<&'a [LmrTriplet; COUNT]> for Iov<'a> {
 pub trait Local {
     /// Returns the length in bytes.
     fn length(&self) -> u64;
-    /// Converts the segment to core's layout and calls `f` with it. The length must be less than 4 GiB.
-    fn with<R>(&self, f: impl FnOnce(&LmrTriplet) -> R) -> R;
+    /// Returns the segment in core's layout. The length must be less than 4 GiB.
+    fn triplet(&self) -> impl Borrow<LmrTriplet>;
 }
 
 /// A segment of remote memory in the layout of the consumer's version of the API.
@@ -82,8 +84,8 @@ impl Local for LmrTriplet {
         self.segment_length.into()
     }
     #[inline(always)]
-    fn with<R>(&self, f: impl FnOnce(&Self) -> R) -> R {
-        f(self)
+    fn triplet(&self) -> impl Borrow<Self> {
+        self
     }
 }
 

@@ -1,5 +1,6 @@
 //! Converts between core's types and the structures of uDAPL 1.2.
 
+use std::borrow::Borrow;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
@@ -31,8 +32,8 @@ impl Local for DatLmrTriplet {
         self.segment_length
     }
     #[inline(always)]
-    fn with<R>(&self, f: impl FnOnce(&LmrTriplet) -> R) -> R {
-        f(&local(self))
+    fn triplet(&self) -> impl Borrow<LmrTriplet> {
+        local(self)
     }
 }
 
