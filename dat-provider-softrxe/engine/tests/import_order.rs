@@ -17,6 +17,7 @@ const ORDER: &[&str] = &[
     "address::interface",
     "address::local_address",
     "adaptive::oversubscription",
+    "adaptive::pull_choice",
     "adaptive",
     // Registered memory.
     "memory::probe",

@@ -40,7 +40,7 @@ impl Lender {
         })
     }
 
-    /// Returns whether the peer says that it can read this process's memory.
+    /// Returns whether the peer says that it reads payloads in this process's memory.
     #[inline]
     #[must_use]
     pub fn is_used(&self) -> bool {

@@ -60,7 +60,7 @@ impl Puller {
         }
     }
 
-    /// Tries to read the peer's nonce once the peer has shown it, and tells the peer if that works. Returns `None` before.
+    /// Tries to read the peer's nonce once the peer has shown it. Returns `None` before.
     ///
     /// # Errors
     /// [`PullError`]: the peer's memory cannot be read.
@@ -73,11 +73,16 @@ impl Puller {
         let nonce = [0, 1].map(|index: usize| lines.nonce[index].load(Ordering::Relaxed));
         self.nonce = Some((at, nonce));
         // SAFETY: there is no destination but the nonce's.
-        let read = unsafe { self.copy(0, [(0, 0); 2]) };
-        if read.is_ok() {
-            self.ring.lines().pulls.store(1, Ordering::Relaxed);
+        Some(unsafe { self.copy(0, [(0, 0); 2]) })
+    }
+
+    /// Tells the peer whether to lend its payloads, or to copy them into the ring. After many failures it is never to lend.
+    pub fn announce(&self, pulls: bool) {
+        let pulls = pulls && self.failures < MAX_FAILURES;
+        let told = &self.ring.lines().pulls;
+        if (told.load(Ordering::Relaxed) != 0) != pulls {
+            told.store(pulls.into(), Ordering::Relaxed);
         }
-        Some(read)
     }
 
     /// Copies from `offset` of `lent` to the two parts `to`, each an address and a length. What it copied is of no use after an error.
@@ -102,7 +107,7 @@ impl Puller {
         if copied.is_err() {
             self.failures += 1;
             if self.failures >= MAX_FAILURES {
-                self.ring.lines().pulls.store(0, Ordering::Relaxed);
+                self.announce(false);
             }
         }
         copied

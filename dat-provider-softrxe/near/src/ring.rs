@@ -59,7 +59,7 @@ pub(crate) struct Lines {
     pub(crate) nonce: [AtomicU64; 2],
     pub(crate) nonce_at: AtomicU64,
     rest_4: Rest<{ LINE - 24 }>,
-    /// Not 0 if the consumer can read the producer's memory; the consumer stores it.
+    /// Not 0 if the consumer reads payloads in the producer's memory; the consumer stores it, whenever that changes.
     pub(crate) pulls: AtomicU32,
     rest_5: Rest<{ LINE - 4 }>,
     /// What records before this position lend is taken back; the producer stores it.

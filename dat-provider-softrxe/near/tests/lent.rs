@@ -62,6 +62,7 @@ fn introduce(ends: &[Channel; 2], pid: i32) -> (Lender, Puller, Result<(), PullE
     let lender = ends[0].sender.lender().unwrap();
     assert!(!lender.is_used());
     let probed = puller.probe().unwrap();
+    puller.announce(probed.is_ok());
     assert_eq!(lender.is_used(), probed.is_ok());
     (lender, puller, probed)
 }

@@ -1,7 +1,8 @@
 //! Predictions of what the consumer does next, from what it did: whether to hold an acknowledgement back, whether another post
-//! follows. Pure. How long to spin is `dat_os::spin`'s.
+//! follows, how long payloads are copied. Pure. How long to spin is `dat_os::spin`'s.
 
 pub(crate) mod oversubscription;
+pub(crate) mod pull_choice;
 
 use std::time::Duration;
 

@@ -7,9 +7,11 @@
 use std::io;
 
 use softrxe_near::{Channel, Lent, Sender, Violation};
-use softrxe_proto::near::RecordPart;
+use softrxe_proto::near::{MIN_LENT, RecordPart};
 use softrxe_proto::{Engine, NearId, NearOut, NearPoster, PostError, Qpn, SendRequest, Time};
 
+use crate::adaptive::pull_choice::{PullChoice, Way};
+use crate::clock;
 use crate::memory::range::RecordBytes;
 use crate::memory::regions::Regions;
 
@@ -48,8 +50,18 @@ pub(crate) struct NearLink {
     channel: Channel,
     /// The engine has packets for which there was no room.
     starved: bool,
-    /// The peer's memory was tried, or is not to be.
-    probed: bool,
+    pulls: Pulls,
+}
+
+/// Whether long payloads are copied out of the peer's memory.
+#[derive(Clone, Copy, Debug)]
+enum Pulls {
+    /// They are not.
+    Never,
+    /// The peer's memory is to be tried.
+    Untried,
+    /// They may be.
+    Chosen(PullChoice),
 }
 
 /// What a look at the ring of a link found.
@@ -61,6 +73,23 @@ pub(crate) struct Look {
     pub(crate) wake: bool,
 }
 
+impl Pulls {
+    /// Calls `handle` for a record with a long payload, and takes its time if that decides on the payloads that follow.
+    fn handle_long(&mut self, payload: RecordPart, handle: impl FnOnce()) {
+        let Self::Chosen(choice) = self else {
+            return handle();
+        };
+        let way = match payload.lent {
+            true => Way::Pulled,
+            false => Way::Copied,
+        };
+        let begin = choice.measures(way).then(clock::now);
+        handle();
+        let took = begin.map(|begin| clock::now().since(begin).as_nanos() as u64);
+        choice.took(way, payload.length, took);
+    }
+}
+
 impl NearLink {
     /// Makes the link of the channel `id`.
     pub(crate) const fn new(id: NearId, channel: Channel) -> Self {
@@ -68,7 +97,7 @@ impl NearLink {
             id,
             channel,
             starved: false,
-            probed: true,
+            pulls: Pulls::Never,
         }
     }
 
@@ -81,7 +110,7 @@ impl NearLink {
         let puller = self.channel.receiver.puller(pid);
         let mut loans = engine.memory().loans().borrow_mut();
         loans.open(self.id, lender, puller)?;
-        self.probed = false;
+        self.pulls = Pulls::Untried;
         Ok(())
     }
 
@@ -99,8 +128,8 @@ impl NearLink {
         engine: &mut Engine<Regions>,
         now: Time,
     ) -> Result<Look, Violation> {
-        if !self.probed {
-            self.probed = engine.memory().loans().borrow_mut().probe(self.id);
+        if let Pulls::Untried = self.pulls {
+            self.try_to_pull(engine);
         }
         let receiver = &mut self.channel.receiver;
         let mut look = Look::default();
@@ -126,7 +155,16 @@ impl NearLink {
                 engine.memory().set_record(place);
             }
             let length = record.header_length;
-            engine.handle_record(now, self.id, &record.header, length, payload);
+            if record.payload_length < MIN_LENT as usize {
+                engine.handle_record(now, self.id, &record.header, length, payload);
+            } else {
+                let handle = || engine.handle_record(now, self.id, &record.header, length, payload);
+                self.pulls.handle_long(payload, handle);
+                if let Pulls::Chosen(choice) = &self.pulls {
+                    let mut loans = engine.memory().loans().borrow_mut();
+                    loans.announce(self.id, choice.pulls());
+                }
+            }
             if lent.is_some() {
                 borrow(engine, self.id, None);
             }
@@ -140,6 +178,20 @@ impl NearLink {
         // Also after a look that found nothing: the peer may have run out of room since the last one.
         look.wake = receiver.flush();
         Ok(look)
+    }
+
+    #[cold]
+    fn try_to_pull(&mut self, engine: &Engine<Regions>) {
+        let mut loans = engine.memory().loans().borrow_mut();
+        match loans.probe(self.id) {
+            None => {}
+            Some(false) => self.pulls = Pulls::Never,
+            Some(true) => {
+                let choice = PullChoice::new();
+                loans.announce(self.id, choice.pulls());
+                self.pulls = Pulls::Chosen(choice);
+            }
+        }
     }
 
     /// Reports to `engine` how much the peer has consumed.

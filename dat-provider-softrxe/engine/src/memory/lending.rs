@@ -96,20 +96,24 @@ impl Loans {
         self.counters
     }
 
-    /// Tries once to read the memory of the peer of channel `id`, when the peer has shown how. Returns whether that was tried, or
-    /// there is nothing to try.
-    pub(crate) fn probe(&mut self, id: NearId) -> bool {
+    /// Tries once to read the memory of the peer of channel `id`, when the peer has shown how. Returns whether that works, and `None` before.
+    pub(crate) fn probe(&mut self, id: NearId) -> Option<bool> {
         let Some(lending) = self.get(id) else {
-            return true;
+            return Some(false);
         };
-        let Some(read) = lending.puller.probe() else {
-            return false;
-        };
-        if let Err(error) = read {
+        let read = lending.puller.probe()?;
+        if let Err(error) = &read {
             self.counters.refused += 1;
             tracing::info!(%error, "long messages of a process of this host are copied twice");
         }
-        true
+        Some(read.is_ok())
+    }
+
+    /// Tells the peer of channel `id` whether to lend its payloads.
+    pub(crate) fn announce(&mut self, id: NearId, pulls: bool) {
+        if let Some(lending) = self.get(id) {
+            lending.puller.announce(pulls);
+        }
     }
 
     /// Says that the record at this position of a channel is being written: [`lends`](Self::lends) answers for it. `None`: a record
