@@ -44,6 +44,9 @@ struct World {
     /// Unanswered requests of the peer, for a connection and for datagrams.
     asked: Vec<CmId>,
     resolving: Vec<CmId>,
+    /// Another engine of the address, which answers requests that were passed on, and its id of each.
+    second: Engine<Grants>,
+    passed: BTreeMap<CmId, CmId>,
     /// Ids and transactions in the engine's messages.
     seen: Vec<(u32, u64)>,
     init: QpInit,
@@ -56,8 +59,13 @@ impl World {
         config.qp_bits = QP_BITS;
         config.mtu = 1024;
         config.refused_repeats = input.pick(&[0, 3]);
-        let mut engine = Engine::new(config, Grants::new(16, 0));
+        let mut engine = Engine::new(config.clone(), Grants::new(16, 0));
         let cq = engine.create_cq().unwrap();
+        config.qpn_prefix_bits = 1;
+        config.qpn_prefix = 1;
+        let mut second = Engine::new(config, Grants::new(16, 0));
+        // Of the same number, so that both engines' queue pairs are made alike.
+        assert_eq!(second.create_cq().unwrap(), cq);
         for id in [service_id::tcp(PORT), service_id::udp(PORT)] {
             engine.listen(id).expect("free");
         }
@@ -69,6 +77,8 @@ impl World {
             ids: BTreeMap::new(),
             asked: Vec::new(),
             resolving: Vec::new(),
+            second,
+            passed: BTreeMap::new(),
             seen: Vec::new(),
             init: QpInit {
                 kind: QpKind::Rc,
@@ -97,7 +107,9 @@ impl World {
             11 => self.connect(input),
             12 | 13 => self.accept(input),
             14 => {
-                if let Some(id) = take(&mut self.asked, input) {
+                if input.flag() {
+                    self.pass_on(input);
+                } else if let Some(id) = take(&mut self.asked, input) {
                     let reason = RejectReason(input.u8().into());
                     let _ = self.engine.reject(self.now, id, reason, b"no");
                     self.ids.insert(id, IdState::Ended);
@@ -175,12 +187,42 @@ impl World {
         let _ = self.engine.accept(self.now, id, qpn, &Accept::new(b"yes"));
     }
 
+    /// Passes a request to the second engine, which accepts it, refuses it, or waits for its consumer.
+    fn pass_on(&mut self, input: &mut Input<'_>) {
+        let Some(id) = take(&mut self.asked, input) else {
+            return;
+        };
+        self.ids.insert(id, IdState::Ended);
+        // The peer may have given up in the meantime.
+        let Ok(passed) = self.engine.pass_on(self.now, id) else {
+            return;
+        };
+        let Ok(there) = self.second.take_over(self.now, passed) else {
+            return;
+        };
+        self.passed.insert(id, there);
+        let answer = Accept::new(b"yes");
+        match input.below(3) {
+            0 => {
+                let consumer = RejectReason::CONSUMER;
+                let _ = self.second.reject(self.now, there, consumer, b"");
+            }
+            1 => {
+                if let Ok(qpn) = self.second.create_qp(&self.init) {
+                    let _ = self.second.accept(self.now, there, qpn, &answer);
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn pass_time(&mut self, input: &mut Input<'_>) {
         self.now = match (input.flag(), self.engine.poll_timeout()) {
             (true, Some(at)) => self.now.max(at),
             _ => self.now + Duration::from_millis(input.u8().into()),
         };
         self.engine.handle_timeout(self.now);
+        self.second.handle_timeout(self.now);
     }
 
     fn id(&self, input: &mut Input<'_>) -> u32 {
@@ -351,6 +393,12 @@ impl World {
                 self.record_event(event.id, &event.kind);
             }
         }
+        drain(&mut self.second, self.now, &mut self.buffer, HERE);
+        while let Some(event) = self.second.poll_event() {
+            if let Event::Cm(event) = event {
+                assert!(self.passed.values().any(|there| *there == event.id));
+            }
+        }
         // Connections that the network can cause, and those of the consumer.
         assert!(self.engine.connections() <= (2 << QP_BITS) + 64);
     }
@@ -358,6 +406,13 @@ impl World {
     fn record_event(&mut self, id: CmId, kind: &CmEventKind) {
         let before = self.ids.get(&id).copied();
         let after = match kind {
+            CmEventKind::Forwarded(what) => {
+                assert_eq!(before, Some(IdState::Ended), "{id:?} was not passed on");
+                if let Some(there) = self.passed.get(&id) {
+                    self.second.forwarded(self.now, *there, *what);
+                }
+                IdState::Ended
+            }
             CmEventKind::Request(_) => {
                 assert_eq!(before, None, "{id:?} asks twice");
                 self.asked.push(id);

@@ -326,8 +326,10 @@ impl Memory for Grants {
 
     fn bind(&self, bind: &MwBind, pd: Pd, qpn: Qpn) -> Result<(), AccessError> {
         let mut inner = self.0.borrow_mut();
-        if !inner.keys.contains_key(&bind.old_key) {
-            return Err(AccessError::Window(bind.old_key));
+        // A window's name here is the key before the bind.
+        let old_key = bind.window as u32;
+        if !inner.keys.contains_key(&old_key) {
+            return Err(AccessError::Window(bind.new_key));
         }
         let mut bound = None;
         if bind.length > 0 {
@@ -345,7 +347,7 @@ impl Memory for Grants {
                 qpn: (bind.kind == WindowType::Type2).then_some(qpn),
             });
         }
-        inner.keys.remove(&bind.old_key);
+        inner.keys.remove(&old_key);
         inner.keys.insert(bind.new_key, bound);
         Ok(())
     }

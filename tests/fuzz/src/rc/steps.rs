@@ -319,7 +319,8 @@ impl World {
         let new_key = old_key & !0xff | (old_key + 1) & 0xff;
         let start = BELOW.1.start + 8 * input.below(32);
         let bind = MwBind {
-            old_key,
+            window: old_key.into(),
+            order: 1,
             new_key,
             lkey: BELOW.0,
             address: BASE + start as u64,

@@ -60,6 +60,7 @@ pub(super) fn introduce(mut ends: [End; 2]) -> [End; 2] {
     for end in &mut ends {
         let probed = end.lending.puller.probe().expect("a nonce is shown");
         end.lending.readable = probed.is_ok();
+        end.lending.puller.announce(end.lending.readable);
     }
     ends
 }
