@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use dat_registry::catalog::{Catalog, Request};
 use dat_registry::conf::{Effect, Entry};
 
-use finding::{Finding, State};
+use finding::{Finding, State, edit, quoted};
 
 use crate::{Outcome, Reported, assess, open, read};
 
@@ -128,20 +128,6 @@ fn library(entry: &Entry) -> Vec<Finding> {
         findings.push(Finding::ok("library", path));
     }
     findings
-}
-
-/// Returns the command that edits a file.
-fn edit(file: &Path) -> String {
-    format!("${{EDITOR:-vi}} {}", quoted(&file.display().to_string()))
-}
-
-/// Returns a word as the shell reads it.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:%@+,".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// Opens the IA, and moves data between two processes.

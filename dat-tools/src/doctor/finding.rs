@@ -1,5 +1,7 @@
 //! What `dat doctor` finds.
 
+use std::path::Path;
+
 use serde::Serialize;
 
 /// How bad a finding is.
@@ -49,4 +51,18 @@ impl Finding {
             remedy: Some(remedy.into()),
         }
     }
+}
+
+/// Returns a word as the shell reads it.
+pub(crate) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:%@+,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// Returns the command that edits a file.
+pub(crate) fn edit(file: &Path) -> String {
+    format!("${{EDITOR:-vi}} {}", quoted(&file.display().to_string()))
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::finding::{Finding, State};
+use super::finding::{Finding, State, edit, quoted};
 use crate::machine;
 
 /// What the remedies need to know about the entry and the machine.
@@ -59,9 +59,9 @@ fn remedy(facts: &Facts<'_>, why: &str) -> String {
         return "dat devices; dat init  # what there is, and a dat.conf with it".to_owned();
     }
     if why.starts_with("ia_params") {
-        return super::edit(facts.file);
+        return edit(facts.file);
     }
-    format!("DAT_LOG=debug dat info {}", super::quoted(facts.name))
+    format!("DAT_LOG=debug dat info {}", quoted(facts.name))
 }
 
 /// Returns the text between two others.
