@@ -100,10 +100,14 @@ on_engine() {
         "void *__${name}_memset(void *d, int c, size_t n) { return memset(d, c, n); }" >"$work/names.c"
     gcc -shared -fPIC -O1 -fno-builtin -o "$work/names.so" "$work/names.c"
     local preload=$runtime:$work/names.so
-    local api
+    local api n
     for api in u2.0 u1.2; do
         echo "adapter $api nonthreadsafe default libdat-provider-softrxe.so.2 dapl.2.0 \"127.0.8.1 0 engine=user\" \"\""
     done >"$work/dat.conf"
+    # The two IAs of threads.c, whose endpoints are in several lanes.
+    for n in cl:2 sl:3; do
+        echo "${n%:*} u2.0 threadsafe default libdat-provider-softrxe.so.2 dapl.2.0 \"127.0.8.${n#*:} 0 engine=user lanes=3\" \"\""
+    done >>"$work/dat.conf"
     # If a program is missing, its run below fails.
     gcc -g -I capi/include -o "$work/mpi-2.0" tests/c/mpi_like/*.c -ldl
     gcc -g -DUDAPL_1_2 -I capi/include -o "$work/mpi-1.2" tests/c/mpi_like/*.c -ldl
@@ -117,7 +121,7 @@ on_engine() {
     }
     local bad=""
     run server stdbuf -oL dtest -P adapter -s -b 4096 -B 5 &
-    local server=$! n
+    local server=$!
     for n in $(seq 600); do
         grep -q 'Server is waiting' "$work/server" 2>/dev/null && break
         sleep 0.1
@@ -129,6 +133,9 @@ on_engine() {
         run "mpi-$n.log" "$work/mpi-$n" cno adapter
         grep -q 'mpi_like: PASS' "$work/mpi-$n.log" || bad+=" mpi-$n"
     done
+    gcc -g -O1 -I capi/include -L "$lib" -Wl,--unresolved-symbols=ignore-in-shared-libs -o "$work/threads" tests/bench/threads.c -ldat2 -lpthread
+    run threads.log "$work/threads" lanes 4
+    grep -q '^lanes, 4 threads' "$work/threads.log" || bad+=" threads"
     if [ -n "$wrong" ]; then
         sed 's/^adapter u2.0/another u2.0/' "$work/dat.conf" >"$work/more.conf"
         cat "$work/more.conf" >>"$work/dat.conf"
@@ -142,7 +149,7 @@ on_engine() {
         cat "$work"/findings.* 2>/dev/null | grep '^SUMMARY' | sort | uniq -c | sort -rn | head -20 >&2
         report "$name" FAILED "$findings findings in $work/findings.*;${bad:+ did not end well:$bad} ($((SECONDS - begin)) s)"
     else
-        report "$name" ok "dtest, mpi_like of 1.2 and 2.0 without a finding ($((SECONDS - begin)) s)"
+        report "$name" ok "dtest, mpi_like of 1.2 and 2.0, and threads of several lanes without a finding ($((SECONDS - begin)) s)"
     fi
 }
 
