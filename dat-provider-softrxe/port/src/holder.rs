@@ -30,6 +30,8 @@ const SEND_WAIT: Duration = Duration::from_millis(1);
 const NO_WAIT_PERIOD: Duration = Duration::from_millis(100);
 /// Time in which members of an earlier holder join the next one. Peers repeat their requests later than that.
 const GRACE: Duration = Duration::from_millis(200);
+/// Datagrams that are kept in that time, of up to 64 KiB each. Most have less than 4.
+const MAX_EARLY: usize = 256;
 /// Packets that are read from each member before other work.
 const READ_BATCH: usize = 64;
 /// Maximum calls of [`Holder::poll_members`] in `catch_up`; each handles at most 256 descriptors.
@@ -64,6 +66,17 @@ pub struct Holder {
     packet: Vec<u8>,
     no_wait_until: Option<Instant>,
     grace_until: Option<Instant>,
+    /// Datagrams for members of the earlier holder that have not joined yet, in the order of arrival.
+    early: Vec<Early>,
+}
+
+/// A datagram that waits for its member.
+#[derive(Debug)]
+struct Early {
+    to: Destination,
+    from: SocketAddr,
+    ecn: u8,
+    datagram: Box<[u8]>,
 }
 
 impl Holder {
@@ -122,6 +135,7 @@ impl Holder {
             packet: Vec::with_capacity(8192),
             no_wait_until: None,
             grace_until: None,
+            early: Vec::new(),
         })
     }
 
@@ -133,11 +147,46 @@ impl Holder {
         self.close_expired_keepers(Instant::now());
     }
 
-    /// Returns true while members of an earlier holder may not have joined yet. A datagram without a known destination
-    /// is dropped then and not refused.
+    /// Returns true while members of an earlier holder may not have joined yet.
     pub fn in_grace_period(&mut self) -> bool {
         self.grace_until.take_if(|end| *end <= Instant::now());
         self.grace_until.is_some()
+    }
+
+    /// Keeps a datagram that could not be [delivered](Self::deliver) for a member of an earlier holder, which joins within a moment. Returns
+    /// false if there can be none; then the datagram is for no process. One beyond [`MAX_EARLY`] is lost.
+    pub fn keep(&mut self, to: Destination, from: SocketAddr, ecn: u8, datagram: &[u8]) -> bool {
+        if !self.in_grace_period() {
+            return false;
+        }
+        if self.early.len() < MAX_EARLY {
+            let datagram = datagram.into();
+            self.early.push(Early {
+                to,
+                from,
+                ecn,
+                datagram,
+            });
+        }
+        true
+    }
+
+    /// Delivers what was kept for members that have joined since.
+    fn deliver_early(&mut self) {
+        if self.early.is_empty() {
+            return;
+        }
+        for early in std::mem::take(&mut self.early) {
+            let Early {
+                to,
+                from,
+                ecn,
+                datagram,
+            } = &early;
+            if !self.deliver(*to, *from, *ecn, datagram) && self.in_grace_period() {
+                self.early.push(early);
+            }
+        }
     }
 
     /// Returns the socket of the port.
@@ -188,6 +237,7 @@ impl Holder {
         while let Some(connection) = self.listener.take() {
             self.admit(connection);
         }
+        self.deliver_early();
     }
 
     /// Reads all packets that members sent before this call.

@@ -375,7 +375,9 @@ impl Ports {
                 let passed = match requests.destination(source.ip(), packet) {
                     Some(Destination::Slot(to)) if to == *slot => false,
                     Some(Destination::Service(id)) if services.contains_key(&id) => false,
-                    Some(to) => holder.deliver(to, source, 0, packet) || holder.in_grace_period(),
+                    Some(to) => {
+                        holder.deliver(to, source, 0, packet) || holder.keep(to, source, 0, packet)
+                    }
                     None => false,
                 };
                 if passed {

@@ -440,6 +440,22 @@ mod tests {
             panic!("{new_holder:?}")
         };
         assert!(new_holder.in_grace_period());
+        // A datagram for a member that joins later waits for it.
+        let from = at("127.0.0.9");
+        let to = Destination::Slot(9);
+        assert!(!new_holder.deliver(to, from, 0, b"early"));
+        assert!(new_holder.keep(to, from, 0, b"early"));
+        let joined = members[0].takeover(Policy::default());
+        let mut joined = joined.attempt(local, 1 << 20).unwrap();
+        new_holder.poll_members();
+        joined.claim(to).unwrap();
+        new_holder.poll_members();
+        let PortShare::Member(joined) = &mut joined else {
+            panic!("{joined:?}")
+        };
+        let mut buffer = [0; 100];
+        let arrived = joined.receive(&mut buffer).unwrap();
+        assert_eq!(arrived, Some((from, 0, b"early".as_slice())));
     }
 
     #[test]
