@@ -113,15 +113,14 @@ fn the_trace_wraps_debians_cma_provider() {
     let report: serde_json::Value =
         serde_json::from_slice(&std::fs::read(&report).expect("the report")).expect("JSON");
     let processes = report["processes"].as_array().expect("a list");
-    assert_eq!(processes.len(), 2, "{report}");
-    for process in processes {
+    let receives = |process: &&serde_json::Value| {
         let completions = process["completions"].as_array().expect("a list");
         let receives = completions.iter().find(|one| one["operation"] == "receive");
-        assert!(
-            receives.is_some_and(|one| one["count"].as_u64() > Some(0)),
-            "{process}"
-        );
-    }
+        receives.is_some_and(|one| one["count"].as_u64() > Some(0))
+    };
+    // Both ends of the demo. The command has tried the IA in a process before.
+    let ends = processes.iter().filter(receives).count();
+    assert_eq!(ends, 2, "{report}");
 }
 
 #[test]
