@@ -21,11 +21,16 @@ const SETTINGS: [&str; 4] = [
 /// Runs `body` in a process of its own for shared memory, UDP, UDP without a receive ring, and several lanes. The process's dat.conf has the IAs `a` and `b`: the user engine on the
 /// addresses 1 and 2 of the /24 `network`, which no other test uses. `name` is the test that calls this.
 pub fn with_engine(name: &str, network: &str, body: impl FnOnce()) {
+    with_settings(name, network, &SETTINGS, body);
+}
+
+/// Does what [`with_engine`] does, with each of `all` as the settings of both IAs.
+pub fn with_settings(name: &str, network: &str, all: &[&str], body: impl FnOnce()) {
     if crate::is_inner() {
         return body();
     }
     let library = crate::softrxe();
-    for settings in SETTINGS {
+    for settings in all {
         let line = |ia, host| {
             let params = format!("{network}.{host} 0 engine=user {settings}");
             crate::line(ia, &library, &params)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dat::{
     Access, CompletionFlags, DtoStatus, Ep, EpState, Evd, Event, Ia, Pz, Region, Remote, Streams,
 };
-use dat_tests::engine::{LINKS, TIMEOUT, connect};
+use dat_tests::engine::{LINKS, TIMEOUT, connect, with_settings};
 
 const LANES: usize = 3;
 /// Twice in each lane.
@@ -16,18 +16,9 @@ const A_WHILE: Duration = Duration::from_millis(30);
 
 /// Runs `body` as the test `name` through shared memory and over UDP. `a` and `b` are IAs with [`LANES`] lanes.
 fn with_lanes(name: &str, network: &str, body: impl FnOnce()) {
-    if dat_tests::is_inner() {
-        return body();
-    }
-    let library = dat_tests::softrxe();
-    for near in LINKS {
-        let line = |ia, host| {
-            let params = format!("{network}.{host} 0 engine=user near={near} lanes={LANES}");
-            dat_tests::line(ia, &library, &params)
-        };
-        let lines = line("a", 1) + &line("b", 2);
-        dat_tests::inside(name, || lines, || {});
-    }
+    let settings = LINKS.map(|near| format!("near={near} lanes={LANES}"));
+    let settings = settings.each_ref().map(String::as_str);
+    with_settings(name, network, &settings, body);
 }
 
 /// An endpoint with an EVD of its own, or with those that it shares.
@@ -95,11 +86,15 @@ impl Side {
 
     /// Writes place `n` of the memory to `to` by endpoint `n`. Returns how that ended.
     fn write(&self, n: usize, to: Remote) -> DtoStatus {
-        let from = [self.memory.slice(n * BYTES..(n + 1) * BYTES)];
-        let ep = &self.ends[n].ep;
-        let posted = ep.post_rdma_write(&from, to, n as u64, CompletionFlags::empty());
-        posted.expect("posted");
+        self.post_write(&self.ends[n].ep, n, to, n as u64);
         status(&self.ends[n].done)
+    }
+
+    /// Posts a write of place `n` of the memory to `ep`.
+    fn post_write(&self, ep: &Ep, n: usize, to: Remote, cookie: u64) {
+        let from = [self.memory.slice(n * BYTES..(n + 1) * BYTES)];
+        let posted = ep.post_rdma_write(&from, to, cookie, CompletionFlags::empty());
+        posted.expect("posted");
     }
 }
 
@@ -250,19 +245,17 @@ fn an_evd_serves_endpoints_of_several_lanes() {
         ] {
             connect(from, (&to.ep, &to.connections), &b.ia);
         }
-        let from = || [a.memory.slice(0..BYTES)];
         let into = b.memory.remote(0..BYTES);
         let both = [(&ep, 1), (&a.ends[1].ep, 2)];
         for round in 0..50 {
             for sleeps in [false, true] {
                 for (ep, cookie) in both {
                     std::thread::scope(|scope| {
-                        scope.spawn(move || {
+                        scope.spawn(|| {
                             if sleeps && round % 10 == 0 {
                                 std::thread::sleep(A_WHILE);
                             }
-                            ep.post_rdma_write(&from(), into, cookie, CompletionFlags::empty())
-                                .expect("posted");
+                            a.post_write(ep, 0, into, cookie);
                         });
                         let done = second.wait_completion(TIMEOUT).expect("a completion");
                         assert_eq!(done.cookie, cookie);
@@ -271,8 +264,7 @@ fn an_evd_serves_endpoints_of_several_lanes() {
             }
             // Both at once, taken one by one.
             for (ep, cookie) in both {
-                ep.post_rdma_write(&from(), into, cookie, CompletionFlags::empty())
-                    .expect("posted");
+                a.post_write(ep, 0, into, cookie);
             }
             let mut taken: Vec<u64> = Vec::new();
             while taken.len() < both.len() {
@@ -303,15 +295,8 @@ fn a_cno_and_a_threshold_see_the_completions_of_all_lanes() {
         for ((ep, connections), to) in eps.iter().zip(&b.ends) {
             connect((ep, connections), (&to.ep, &to.connections), &b.ia);
         }
-        let write = |n: usize| {
-            let from = [a.memory.slice(0..BYTES)];
-            let into = b.memory.remote(0..BYTES);
-            let flags = CompletionFlags::empty();
-            eps[n]
-                .0
-                .post_rdma_write(&from, into, n as u64, flags)
-                .expect("posted");
-        };
+        let into = b.memory.remote(0..BYTES);
+        let write = |n: usize| a.post_write(&eps[n].0, 0, into, n as u64);
         for n in (0..LANES).cycle().take(10 * LANES) {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
@@ -365,10 +350,7 @@ fn a_thread_waits_on_an_evd_whose_endpoint_is_created_later() {
             let to = &b.ends[0];
             connect((&ep, &connections), (&to.ep, &to.connections), &b.ia);
             std::thread::sleep(A_WHILE);
-            let from = [a.memory.slice(0..BYTES)];
-            let into = b.memory.remote(0..BYTES);
-            ep.post_rdma_write(&from, into, 7, CompletionFlags::empty())
-                .expect("posted");
+            a.post_write(&ep, 0, b.memory.remote(0..BYTES), 7);
             waiter.join().expect("woken");
         });
     });

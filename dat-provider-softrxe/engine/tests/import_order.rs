@@ -28,6 +28,7 @@ const ORDER: &[&str] = &[
     "memory::payload_refs",
     "memory::entries",
     "memory::regions",
+    "memory::regions::tests",
     // Paths for packets.
     "link",
     "link::capture",
@@ -71,7 +72,7 @@ const ORDER: &[&str] = &[
 ];
 
 /// Modules whose files import from their parent: one concept in several files.
-const PARTS: &[&str] = &["memory::guard"];
+const PARTS: &[&str] = &["memory::guard", "memory::regions"];
 
 /// Returns the module path of a source file.
 fn module(file: &Path) -> String {

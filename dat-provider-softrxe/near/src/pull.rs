@@ -79,10 +79,10 @@ impl Puller {
     /// Tells the peer whether to lend its payloads, or to copy them into the ring. After many failures it is never to lend.
     pub fn announce(&self, pulls: bool) {
         let pulls = pulls && self.failures < MAX_FAILURES;
-        let told = &self.ring.lines().pulls;
-        if (told.load(Ordering::Relaxed) != 0) != pulls {
-            told.store(pulls.into(), Ordering::Relaxed);
-        }
+        self.ring
+            .lines()
+            .pulls
+            .store(pulls.into(), Ordering::Relaxed);
     }
 
     /// Copies from `offset` of `lent` to the two parts `to`, each an address and a length. What it copied is of no use after an error.

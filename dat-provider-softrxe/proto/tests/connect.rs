@@ -10,8 +10,8 @@ use common::pair::{Faults, Pair};
 use common::stranger;
 use softrxe_proto::wire::cm::CmMessage;
 use softrxe_proto::{
-    Accept, CmError, CmEventKind, Connect, Engine, Event, Forwarded, Meta, Op, QpKind, QpState,
-    Qpn, RejectReason, SendRequest, SidrReply, SidrRequest, Status, service_id,
+    Accept, CmError, CmEventKind, Config, Connect, Engine, Event, Forwarded, Meta, Op, QpKind,
+    QpState, Qpn, RejectReason, SendRequest, SidrReply, SidrRequest, Status, service_id,
 };
 
 const LONG: Duration = Duration::from_secs(200);
@@ -559,11 +559,14 @@ fn a_communication_id_may_be_used_again_at_once() {
     }
 }
 
-/// Two engines of side 1's address, as a process may have: one has the service, the other one the queue pair.
-#[test]
-fn a_request_is_answered_by_another_engine_of_its_address() {
-    let mut pair = Pair::with("pass_on", 1, |config| config.qpn_prefix_bits = 4);
-    let mut other = Pair::with("pass_on_to", 2, |config| {
+/// Makes two engines of side 1's address, as a process may have: the first pair's has the service, the second pair's a queue pair. Side 0 of the
+/// first pair connects. Returns both pairs, and the queue pairs.
+fn two_engines(name: &str, adjust: impl Fn(&mut Config)) -> (Pair, Pair, [Qpn; 2]) {
+    let mut pair = Pair::with(name, 1, |config| {
+        config.qpn_prefix_bits = 4;
+        adjust(config);
+    });
+    let mut other = Pair::with(&format!("{name}_second"), 2, |config| {
         config.qpn_prefix_bits = 4;
         config.qpn_prefix = 3;
     });
@@ -571,9 +574,15 @@ fn a_request_is_answered_by_another_engine_of_its_address() {
     let qpns = [pair.sides[0].qp(), other.sides[1].qp()];
     pair.sides[1].engine.listen(service).unwrap();
     let connect = Connect::new(pair.sides[1].address, service, b"hello");
+    let (now, active) = (pair.now, &mut pair.sides[0].engine);
+    active.connect(now, qpns[0], &connect).unwrap();
+    (pair, other, qpns)
+}
+
+#[test]
+fn a_request_is_answered_by_another_engine_of_its_address() {
+    let (mut pair, mut other, qpns) = two_engines("pass_on", |_| {});
     let now = pair.now;
-    let sides = &mut pair.sides;
-    sides[0].engine.connect(now, qpns[0], &connect).unwrap();
     let [req] = <[Vec<u8>; 1]>::try_from(pair.poll(0)).expect("one REQ");
     let source = pair.sides[0].address;
     let arrives = |engine: &mut Engine<_>| {
@@ -627,23 +636,7 @@ fn a_request_is_answered_by_another_engine_of_its_address() {
 
 #[test]
 fn a_peer_that_gives_up_cancels_its_request_in_the_engine_that_has_it() {
-    let mut pair = Pair::with("cancelled", 1, |config| {
-        config.cm_retries = 1;
-        config.qpn_prefix_bits = 4;
-    });
-    let mut other = Pair::with("cancelled_in", 2, |config| {
-        config.qpn_prefix_bits = 4;
-        config.qpn_prefix = 3;
-    });
-    let service = service_id::tcp(7001);
-    let qpns = [pair.sides[0].qp(), other.sides[1].qp()];
-    pair.sides[1].engine.listen(service).unwrap();
-    let connect = Connect::new(pair.sides[1].address, service, b"hello");
-    let now = pair.now;
-    pair.sides[0]
-        .engine
-        .connect(now, qpns[0], &connect)
-        .unwrap();
+    let (mut pair, mut other, qpns) = two_engines("cancelled", |config| config.cm_retries = 1);
     assert!(pair.run_until(LONG, |p| !p.sides[1].events.is_empty()));
     let request = pair.sides[1].cm_event();
     let now = pair.now;

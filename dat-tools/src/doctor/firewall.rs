@@ -12,7 +12,8 @@ const TOOLS: [(&str, &str); 2] = [("nft", "list ruleset"), ("iptables", "-S")];
 const NET_ADMIN: u64 = 1 << 12;
 /// Why a tool prints nothing where it is missing.
 const MISSING: &str = "it is not installed";
-/// Shows the rules of the host that a container runs on, or of the machine to one who has the rights. The note is for machines with neither tool.
+/// Shows the rules of the host that a container runs on, or those of the machine where this process lacks the rights. The note is for machines with
+/// neither tool.
 const ELSEWHERE: &str = "nft list ruleset || iptables -S  # as root on the host, where this is a container; a rule must accept UDP port 4791 \
      where others drop. Needs no tool: `dat serve` here, and `dat ping` from another host";
 

@@ -70,8 +70,9 @@ impl Context<'_> {
             return None;
         };
         let peer = (request.remote.ip(), slot_of_qpn(caller.qpn));
-        if self.near_dial.dials_at_requests() {
-            self.dial_for_datagrams(now, peer);
+        let (near_dial, mut context) = self.near_parts(now);
+        if near_dial.dials_at_requests() {
+            near_dial.dial_for_datagrams(&mut context, peer);
         }
         let request = IncomingRequest {
             datagram: Some(caller),
@@ -81,16 +82,6 @@ impl Context<'_> {
         Some(Upcall::Request(sp, request))
     }
 
-    /// Begins to agree on a channel with `peer`, which asks for a datagram queue pair.
-    pub(crate) fn dial_for_datagrams(&mut self, now: Time, peer: LocalPeer) {
-        let mut context = near_dial::Context {
-            engine: self.engine,
-            near: self.near,
-            now,
-        };
-        self.near_dial.dial_for_datagrams(&mut context, peer);
-    }
-
     fn connection(&mut self, now: Time, event: CmEvent) -> Option<Upcall> {
         let CmEvent { id, kind, .. } = event;
         if let CmEventKind::Forwarded(what) = kind {
@@ -98,8 +89,9 @@ impl Context<'_> {
         }
         if let CmEventKind::Request(mut request) = kind {
             self.watch_request(id);
-            if self.near_dial.dials_at_requests() {
-                self.dial(now, id);
+            let (near_dial, mut context) = self.near_parts(now);
+            if near_dial.dials_at_requests() {
+                near_dial.dial(&mut context, id);
             }
             let sp = self.connections.service_point(request.service_id);
             let private_data = std::mem::take(&mut request.private_data);
@@ -149,14 +141,14 @@ impl Context<'_> {
         }
     }
 
-    /// Begins to agree on a channel with the peer of the request `id`.
-    pub(crate) fn dial(&mut self, now: Time, id: CmId) {
-        let mut context = near_dial::Context {
+    /// Returns the agreement on channels, and what it works on.
+    const fn near_parts(&mut self, now: Time) -> (&mut NearDial, near_dial::Context<'_>) {
+        let context = near_dial::Context {
             engine: self.engine,
             near: self.near,
             now,
         };
-        self.near_dial.dial(&mut context, id);
+        (self.near_dial, context)
     }
 
     /// Watches the peer of a connection, if it is an engine of this host.

@@ -120,14 +120,32 @@ impl Hub {
 
     /// Waits until the channel to the peer of the request `id` is up or refused, for at most [`DIAL_TIME`].
     pub(crate) fn await_channel_of(&self, id: CmId) {
-        let peer = near_dial::offering(&self.state.lock().engine, id);
+        let peer = {
+            let mut state = self.state.lock();
+            let (near_dial, mut context) = state.near_parts(clock::now());
+            if !near_dial.dials_at_requests() {
+                near_dial.dial(&mut context, id);
+            }
+            near_dial::offering(context.engine, id)
+        };
         if let Some(peer) = peer {
             self.await_channel(peer);
         }
     }
 
-    /// Waits until the channel to `peer` is up or refused, for at most [`DIAL_TIME`].
-    pub(crate) fn await_channel(&self, peer: LocalPeer) {
+    /// Does what [`await_channel_of`](Self::await_channel_of) does, for the `peer` of a request for datagrams.
+    pub(crate) fn await_channel_for_datagrams(&self, peer: LocalPeer) {
+        {
+            let mut state = self.state.lock();
+            let (near_dial, mut context) = state.near_parts(clock::now());
+            if !near_dial.dials_at_requests() {
+                near_dial.dial_for_datagrams(&mut context, peer);
+            }
+        }
+        self.await_channel(peer);
+    }
+
+    fn await_channel(&self, peer: LocalPeer) {
         let end = Instant::now() + DIAL_TIME;
         loop {
             let left = end.saturating_duration_since(Instant::now());

@@ -1,4 +1,4 @@
-//! Agreement on channels with other engines of this user and host: who dials, who answers, who stays on UDP.
+//! Agreement on channels with other engines of this user and host: which one dials, which one answers, and which connections stay on UDP.
 //!
 //! The passive side of a connection dials when the request arrives, and its acceptance states the result. So the engine that listens for
 //! connections is the one that dials. Likewise for datagrams: the side that was asked for a queue pair dials, and answers afterwards.

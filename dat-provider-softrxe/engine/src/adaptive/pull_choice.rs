@@ -26,15 +26,14 @@ pub(crate) enum Way {
 enum Phase {
     /// So many payloads of this way are still to be measured.
     Measure(Way, u32),
-    /// So many payloads pass before the next measurement.
-    Chosen(u32),
+    /// The choice, and how many payloads pass before the next measurement.
+    Chosen(Way, u32),
 }
 
 /// The choice for one channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PullChoice {
     phase: Phase,
-    pulls: bool,
     interval: u32,
     /// Shortest times for a MiB in nanoseconds, of this measurement.
     pulled: u64,
@@ -46,7 +45,6 @@ impl PullChoice {
     pub(crate) const fn new() -> Self {
         Self {
             phase: Phase::Measure(Way::Pulled, SAMPLES),
-            pulls: true,
             interval: FIRST_INTERVAL,
             pulled: u64::MAX,
             copied: u64::MAX,
@@ -54,8 +52,9 @@ impl PullChoice {
     }
 
     /// Returns whether the sender should lend its payloads now.
-    pub(crate) const fn pulls(&self) -> bool {
-        self.pulls
+    pub(crate) fn pulls(&self) -> bool {
+        let (Phase::Measure(way, _) | Phase::Chosen(way, _)) = self.phase;
+        way == Way::Pulled
     }
 
     /// Returns whether the time of the next payload is of use, if it takes this way.
@@ -73,35 +72,31 @@ impl PullChoice {
                     Way::Copied => &mut self.copied,
                 };
                 *best = for_a_mib.min(*best);
-                match (left, way) {
-                    (2.., _) => self.phase = Phase::Measure(way, left - 1),
-                    (_, Way::Pulled) => {
-                        self.phase = Phase::Measure(Way::Copied, SAMPLES);
-                        self.pulls = false;
-                    }
-                    (_, Way::Copied) => self.choose(),
-                }
+                self.phase = match (left, way) {
+                    (2.., _) => Phase::Measure(way, left - 1),
+                    (_, Way::Pulled) => Phase::Measure(Way::Copied, SAMPLES),
+                    (_, Way::Copied) => Phase::Chosen(self.quicker(), self.interval),
+                };
             }
             // Payloads that were on their way when the choice changed.
             (Phase::Measure(..), _) => {}
-            (Phase::Chosen(2..), _) => {
-                if let Phase::Chosen(left) = &mut self.phase {
-                    *left -= 1;
-                }
-            }
-            (Phase::Chosen(_), _) => {
-                self.interval = (self.interval * FACTOR).min(LONGEST_INTERVAL);
+            (Phase::Chosen(chosen, left @ 2..), _) => self.phase = Phase::Chosen(chosen, left - 1),
+            (Phase::Chosen(..), _) => {
+                let interval = (self.interval * FACTOR).min(LONGEST_INTERVAL);
                 *self = Self {
-                    interval: self.interval,
+                    interval,
                     ..Self::new()
                 };
             }
         }
     }
 
-    fn choose(&mut self) {
-        self.pulls = self.copied.saturating_mul(100) > self.pulled.saturating_mul(COPIES_BELOW);
-        self.phase = Phase::Chosen(self.interval);
+    fn quicker(&self) -> Way {
+        if self.copied.saturating_mul(100) > self.pulled.saturating_mul(COPIES_BELOW) {
+            Way::Pulled
+        } else {
+            Way::Copied
+        }
     }
 }
 

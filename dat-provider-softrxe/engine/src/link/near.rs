@@ -74,11 +74,14 @@ pub(crate) struct Look {
 }
 
 impl Pulls {
-    /// Calls `handle` for a record with a long payload, and takes its time if that decides on the payloads that follow.
-    fn handle_long(&mut self, payload: RecordPart, handle: impl FnOnce()) {
+    /// Calls `handle` for a record with a long payload, and takes its time if that decides on the payloads that follow. Returns what
+    /// the peer is to be told of these, if that has changed.
+    fn handle_long(&mut self, payload: RecordPart, handle: impl FnOnce()) -> Option<bool> {
         let Self::Chosen(choice) = self else {
-            return handle();
+            handle();
+            return None;
         };
+        let before = choice.pulls();
         let way = match payload.lent {
             true => Way::Pulled,
             false => Way::Copied,
@@ -87,6 +90,8 @@ impl Pulls {
         handle();
         let took = begin.map(|begin| clock::now().since(begin).as_nanos() as u64);
         choice.took(way, payload.length, took);
+        let now = choice.pulls();
+        (now != before).then_some(now)
     }
 }
 
@@ -159,10 +164,12 @@ impl NearLink {
                 engine.handle_record(now, self.id, &record.header, length, payload);
             } else {
                 let handle = || engine.handle_record(now, self.id, &record.header, length, payload);
-                self.pulls.handle_long(payload, handle);
-                if let Pulls::Chosen(choice) = &self.pulls {
-                    let mut loans = engine.memory().loans().borrow_mut();
-                    loans.announce(self.id, choice.pulls());
+                if let Some(pulls) = self.pulls.handle_long(payload, handle) {
+                    engine
+                        .memory()
+                        .loans()
+                        .borrow_mut()
+                        .announce(self.id, pulls);
                 }
             }
             if lent.is_some() {

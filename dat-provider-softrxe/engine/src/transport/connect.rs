@@ -159,10 +159,6 @@ pub(super) fn accept(
     let moved = request.move_to(&qp.hub);
     let id = request.id;
     if moved.is_ok() {
-        qp.hub.with(|state, now| {
-            let (_, mut context) = state.parts(&qp.hub.descriptors);
-            context.dial(now, id);
-        });
         qp.hub.await_channel_of(id);
     }
     let mut answer = proto::Accept::new(private_data);

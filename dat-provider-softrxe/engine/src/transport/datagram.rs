@@ -50,11 +50,7 @@ pub(super) fn answer(
 ) -> Result<()> {
     let id = request.id;
     let peer = (request.remote.ip(), slot_of_qpn(caller.qpn));
-    qp.hub.with(|state, now| {
-        let (_, mut context) = state.parts(&qp.hub.descriptors);
-        context.dial_for_datagrams(now, peer);
-    });
-    qp.hub.await_channel(peer);
+    qp.hub.await_channel_for_datagrams(peer);
     let reply = SidrReply {
         status: VALID,
         qpn: qp.qpn,

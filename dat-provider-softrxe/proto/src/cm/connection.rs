@@ -316,20 +316,9 @@ pub(crate) fn drep(transaction: u64, dreq: &Dreq) -> Box<Mad> {
     mad(transaction, &CmMessage::Drep(drep))
 }
 
-/// Builds the REJ of a REQ for which there is no connection yet.
-pub(crate) fn reject_req(transaction: u64, req: &Req, reason: RejectReason) -> Box<Mad> {
-    rej(transaction, [0, req.local_id], Answered::Req, reason)
-}
-
-/// Builds the REJ of the REQ of `request`, whose queue pair has a connection already.
-pub(crate) fn reject_stale(request: &Connection) -> Box<Mad> {
-    let reason = RejectReason::STALE_CONNECTION;
-    rej(
-        request.transaction,
-        [0, request.remote_id],
-        Answered::Req,
-        reason,
-    )
+/// Builds the REJ of the REQ that a peer has sent as `remote_id`.
+pub(crate) fn reject_req(transaction: u64, remote_id: u32, reason: RejectReason) -> Box<Mad> {
+    rej(transaction, [0, remote_id], Answered::Req, reason)
 }
 
 /// Builds the REJ of a REP that answers no current REQ of ours.

@@ -130,22 +130,18 @@ impl<M: Memory> Engine<M> {
         let answer_to = reply_to(source, own);
         if let Some(old) = self.cm.by_qp(peer, req.qpn) {
             let stale = RejectReason::STALE_CONNECTION;
-            self.mads
-                .push_back((answer_to, connection::reject_req(transaction, req, stale)));
-            if own {
-                // Only the peer itself sends from its port. It has restarted, and its last connection has not ended here.
-                self.cm_step(now, old, Input::Disconnect);
-            } else {
-                // Any process of the peer's address can send this.
-                self.probe_suspect(now, old);
-            }
+            self.mads.push_back((
+                answer_to,
+                connection::reject_req(transaction, req.local_id, stale),
+            ));
+            self.end_stale(now, old, own);
             return;
         }
         let (remote, data) = match self.check_req(source, req) {
             Ok(good) => good,
             Err(reason) => {
                 tracing::debug!(%source, ?reason, service = req.service_id, "request refused");
-                let rej = connection::reject_req(transaction, req, reason);
+                let rej = connection::reject_req(transaction, req.local_id, reason);
                 self.mads.push_back((answer_to, rej));
                 return;
             }
@@ -199,6 +195,17 @@ impl<M: Memory> Engine<M> {
             private_data: data.into(),
         };
         self.raise(id, CmEventKind::Request(request));
+    }
+
+    /// Ends the connection `old` of a queue pair for which a REQ has come. `own`: the REQ is from an engine of this project.
+    pub(super) fn end_stale(&mut self, now: Time, old: u32, own: bool) {
+        if own {
+            // Only the peer itself sends from its port. It has restarted, and its last connection has not ended here.
+            self.cm_step(now, old, Input::Disconnect);
+        } else {
+            // Any process of the peer's address can send this.
+            self.probe_suspect(now, old);
+        }
     }
 
     /// Returns true if the connection `id` has ended here and a REQ with this transaction id is for a new one: the peer uses its id again.

@@ -38,14 +38,15 @@ impl<M: Memory> Engine<M> {
     pub fn take_over(&mut self, now: Time, request: PassedRequest) -> Result<CmId, CmError> {
         let PassedRequest(mut connection) = request;
         if let Some(old) = self.cm.by_qp(connection.peer(), connection.remote_qpn) {
-            // As for a REQ that arrives here: only the peer itself sends from the port of an engine of this project.
-            if !is_own(connection.remote_guid) {
-                self.probe_suspect(now, old);
-                let rej = connection::reject_stale(&connection);
+            let own = is_own(connection.remote_guid);
+            self.end_stale(now, old, own);
+            if !own {
+                let (transaction, remote_id) = (connection.transaction, connection.remote_id);
+                let stale = RejectReason::STALE_CONNECTION;
+                let rej = connection::reject_req(transaction, remote_id, stale);
                 self.mads.push_back((connection.remote, rej));
                 return Err(CmError::Stale(connection.remote_qpn));
             }
-            self.cm_step(now, old, Input::Disconnect);
         }
         let id = self.new_id();
         let source = connection.remote;
