@@ -154,7 +154,7 @@ impl Holder {
     }
 
     /// Keeps a datagram that could not be [delivered](Self::deliver) for a member of an earlier holder, which joins within a moment. Returns
-    /// false if there can be none; then the datagram is for no process. One beyond [`MAX_EARLY`] is lost.
+    /// false if there can be none; then the datagram is for no process. One beyond `MAX_EARLY` is lost.
     pub fn keep(&mut self, to: Destination, from: SocketAddr, ecn: u8, datagram: &[u8]) -> bool {
         if !self.in_grace_period() {
             return false;
