@@ -1,6 +1,6 @@
 //! Out of memory in an unmodified C program: `two_endpoints` under `ulimit -v`, from less than the provider's library
 //! needs to more than the program needs. At each limit the program succeeds or a call returns
-//! DAT_INSUFFICIENT_RESOURCES; it neither crashes nor hangs.
+//! DAT_INSUFFICIENT_RESOURCES; it neither crashes nor hangs. The same holds if one large allocation fails, whichever it is.
 
 use std::process::Command;
 
@@ -66,4 +66,42 @@ fn every_limit_of_the_address_space_is_success_or_a_clean_error() {
             );
         }
     }
+}
+
+#[test]
+fn every_large_allocation_may_fail() {
+    let _ = PREFIX.compile("gcc", "two_endpoints.c", &["-ldat2"], "large-2.0");
+    let _ = PREFIX.compile(
+        "gcc",
+        "fail_large.c",
+        &["-shared", "-fPIC"],
+        "fail_large.so",
+    );
+    let params = "127.68.2.2 0 engine=user";
+    let line = dat_tests::line("large-user", &PREFIX.path("softrxe.so"), params);
+    std::fs::write(PREFIX.path("large.conf"), line).expect("dat.conf");
+    let (mut passed, mut ended) = (0, 0);
+    // The program has about 150.
+    for n in 1..=200 {
+        let output = Command::new("timeout")
+            .args(["120", "env"])
+            .arg(format!(
+                "LD_PRELOAD={}",
+                PREFIX.path("fail_large.so").display()
+            ))
+            .arg(PREFIX.path("large-2.0"))
+            .arg("large-user")
+            .env("FAIL_AT", n.to_string())
+            .env("LD_LIBRARY_PATH", PREFIX.path(""))
+            .env("DAT_OVERRIDE", PREFIX.path("large.conf"))
+            .output()
+            .expect("the program starts");
+        match output.status.code() {
+            Some(0) => passed += 1,
+            // A call failed, which the program says; some of its checks want an error other than the lack of memory.
+            Some(1) => ended += 1,
+            _ => panic!("large allocation {n} fails: {output:?}"),
+        }
+    }
+    assert!(passed > 10 && ended > 10, "{passed} and {ended}");
 }

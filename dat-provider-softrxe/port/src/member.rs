@@ -14,6 +14,7 @@ use crate::names;
 use crate::packets::{self, Incoming};
 use crate::port_keeper::{PortKeeper, SharedKeptPorts};
 use crate::shared_socket::SharedSocket;
+use crate::socket::zeros;
 use crate::takeover::Takeover;
 use crate::unix_socket::{self, Kind};
 
@@ -108,22 +109,27 @@ impl Member {
     /// Claims `what` and waits for the answer.
     ///
     /// # Errors
-    /// `TimedOut` when the holder is stopped or too busy; as `sendmsg` and `recvmsg`.
+    /// `OutOfMemory`; `TimedOut` when the holder is stopped or too busy; as `sendmsg` and `recvmsg`.
     pub fn claim_and_wait(&mut self, what: Destination) -> io::Result<bool> {
+        let mut buffer = zeros(1 << 16)?;
         self.pending.insert(what, None);
-        let answer = self.claim(what).and_then(|()| self.answer(what));
+        let answer = self
+            .claim(what)
+            .and_then(|()| self.answer(what, &mut buffer));
         self.pending.remove(&what);
         answer
     }
 
-    fn answer(&mut self, what: Destination) -> io::Result<bool> {
+    fn answer(&mut self, what: Destination, buffer: &mut [u8]) -> io::Result<bool> {
         let end = Instant::now() + ANSWER;
-        let mut buffer = vec![0; 1 << 16];
         loop {
-            match self.take(&mut buffer)? {
+            match self.take(buffer)? {
                 Some(length) => {
                     if !self.handle_control(&buffer[..length]) {
-                        self.backlog.push_back(buffer[..length].to_vec());
+                        let mut packet = Vec::new();
+                        packet.try_reserve_exact(length)?;
+                        packet.extend_from_slice(&buffer[..length]);
+                        self.backlog.push_back(packet);
                     }
                 }
                 None => {
