@@ -7,6 +7,7 @@ pub use dat_core::ia_params::CORE_SETTINGS;
 #[doc(hidden)]
 pub use dat_core::reserve::Reserve;
 use dat_core::transport::Transport;
+pub use dat_os::fork::run_child_functions;
 
 use crate::boundary::{V1_2, V2_0, Version, guard, guard_allocating};
 pub use crate::handle::owns;
@@ -256,6 +257,13 @@ macro_rules! export_provider {
         #[unsafe(no_mangle)]
         pub extern "C" fn dat_rs_owns(handle: usize) -> bool {
             <$provider as $crate::export::Provider>::owns(handle)
+        }
+
+        /// Called by a registry of ours in a forked child. The C library's fork handlers do the same, but not those that the library
+        /// registered after fork had begun.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn dat_rs_forked() {
+            $crate::export::run_child_functions();
         }
 
         /// Called by the registry before it unloads an entry.

@@ -14,6 +14,7 @@ pub mod catalog;
 pub mod classic;
 pub mod conf;
 pub mod elf;
+pub mod forked;
 pub mod handles;
 pub mod library;
 pub mod loader;

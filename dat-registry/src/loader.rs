@@ -21,6 +21,7 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 pub use crate::classic::AddProvider;
 use crate::classic::{self, RegistryFunctions};
 use crate::conf::Entry;
+use crate::forked::{self, Child};
 use crate::library::{self, LibraryError};
 
 type Init = unsafe extern "C" fn(*const DatProviderInfo, *const c_char);
@@ -249,6 +250,10 @@ impl Loader {
                         .lock()
                         .unwrap_or_else(PoisonError::into_inner)
                         .push(*owns);
+                }
+                if let Ok(child) = symbols.get::<Child>(b"dat_rs_forked\0") {
+                    // A library of ours stays mapped.
+                    forked::add(*child);
                 }
             } else if let Ok(init) = symbols.get::<Init>(b"dat_provider_init\0") {
                 init(&raw const info, params.as_ptr());

@@ -340,6 +340,37 @@ fn a_process_may_fork_while_other_threads_load_and_open() {
     }
 }
 
+#[test]
+fn a_fork_during_the_first_open_leaves_the_child_nothing_of_the_engine() {
+    let program = PREFIX.compile(
+        "gcc",
+        "fork_in_open.c",
+        &["-ldat2", "-lpthread"],
+        "fork-in-open",
+    );
+    let arguments = ["-shared", "-fPIC", "-Wl,--no-as-needed", "-l:softrxe.so"];
+    // The loader finds the provider by its soname.
+    let soname = PREFIX.path("libdat-provider-softrxe.so.2");
+    std::os::unix::fs::symlink(PREFIX.path("softrxe.so"), soname).expect("a link");
+    let slow = PREFIX.compile("gcc", "slow_load.c", &arguments, "slow-load.so");
+    let conf = dat_tests::line("late", &slow, "127.0.6.21 0 engine=user");
+    std::fs::write(PREFIX.path("late.conf"), conf).expect("dat.conf");
+    let out = Command::new(program)
+        .arg("late")
+        .env("LD_LIBRARY_PATH", PREFIX.path(""))
+        .env("DAT_OVERRIDE", PREFIX.path("late.conf"))
+        .env("DAT_LOG", "error")
+        .output()
+        .expect("the program starts");
+    let words = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "{words}");
+    assert_eq!(
+        String::from_utf8_lossy(&out.stdout),
+        "fork_in_open: PASS\n",
+        "{words}"
+    );
+}
+
 /// Runs three processes of a job for each way in which an MPI moves small messages.
 fn as_an_mpi(version: &str, ia: &str, arguments: &[&str], modes: &[&str]) {
     let arguments: Vec<&str> = arguments.iter().copied().chain(["-ldl"]).collect();

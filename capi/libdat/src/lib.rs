@@ -18,3 +18,5 @@ mod strerror;
 /// Keeps a reserve, so that a process without memory gets an error and does not end.
 #[global_allocator]
 static MEMORY: dat_core::reserve::Reserve = dat_core::reserve::Reserve;
+
+dat_c_library::at_load!();

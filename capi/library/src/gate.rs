@@ -5,11 +5,13 @@
 //! Only calls that take locks of the whole process enter the gate: those that open and close IAs, and those that map an IA's number.
 
 use std::cell::Cell;
+use std::process;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use dat_core::error::{Error, Kind, Result};
+use dat_registry::forked;
 
 /// Number of calls under way, nested ones included.
 static CALLS: AtomicU32 = AtomicU32::new(0);
@@ -17,6 +19,10 @@ static CALLS: AtomicU32 = AtomicU32::new(0);
 static CLOSED: AtomicBool = AtomicBool::new(false);
 /// Whether this process was forked while another thread was in a call: its locks may be held for ever.
 static LOCKS_LOST: AtomicBool = AtomicBool::new(false);
+
+/// The process whose calls are counted: a child notices a fork for which the C library did not run [`child`], as one that began before
+/// [`register`].
+static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// Number of nested calls of this thread: a provider's init may fork, or call the library.
@@ -39,6 +45,7 @@ pub(crate) struct Entered(());
 /// # Errors
 /// `DAT_INTERNAL_ERROR` in a child that was forked while another thread was in a call.
 pub(crate) fn enter() -> Result<Entered> {
+    notice_fork();
     let outermost = DEPTH.get() == 0;
     loop {
         CALLS.fetch_add(1, Ordering::SeqCst);
@@ -66,11 +73,26 @@ impl Drop for Entered {
     }
 }
 
-/// Registers the fork handlers, once.
-pub(crate) fn register() {
+fn notice_fork() {
+    let own = process::id();
+    let counted = PROCESS.load(Ordering::Relaxed);
+    if counted == own {
+        return;
+    }
+    let first = PROCESS.compare_exchange(counted, own, Ordering::SeqCst, Ordering::SeqCst);
+    if first.is_ok() && counted != 0 {
+        // SAFETY: this is a child, and no other of its threads has got here.
+        unsafe { child() };
+    }
+}
+
+/// Registers the fork handlers, once: when the library is loaded, so that each fork during a call knows them.
+pub fn register() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: glibc removes the handlers when this shared object is unloaded; `child` only stores.
+        PROCESS.store(process::id(), Ordering::SeqCst);
+        // SAFETY: glibc removes the handlers when this shared object is unloaded; `child` does what a
+        // signal handler may do.
         let registered = unsafe { dat_os::fork::at_fork(Some(prepare), Some(parent), Some(child)) };
         if let Err(error) = registered {
             tracing::warn!(
@@ -94,13 +116,15 @@ unsafe extern "C" fn parent() {
     CLOSED.store(false, Ordering::SeqCst);
 }
 
-/// Runs in the child, where only this thread exists. It only stores.
+/// Runs in the child, where only this thread exists. It takes no lock and no memory.
 unsafe extern "C" fn child() {
+    PROCESS.store(process::id(), Ordering::SeqCst);
     let mine = DEPTH.get();
     if CALLS.swap(mine, Ordering::SeqCst) > mine {
         LOCKS_LOST.store(true, Ordering::Relaxed);
     }
     CLOSED.store(false, Ordering::SeqCst);
+    forked::run();
 }
 
 #[cfg(test)]
@@ -146,6 +170,12 @@ mod tests {
         // No thread was in a call: the child may make calls.
         child();
         enter().unwrap();
+        // A thread was in a call, and the C library ran no handler.
+        CALLS.fetch_add(1, Ordering::SeqCst);
+        PROCESS.store(1, Ordering::SeqCst);
+        assert!(enter().is_err());
+        assert_eq!(CALLS.load(Ordering::SeqCst), 0);
+        assert_eq!(PROCESS.load(Ordering::SeqCst), process::id());
         // A thread was in a call.
         CALLS.fetch_add(1, Ordering::SeqCst);
         child();

@@ -23,8 +23,24 @@ use dat_core::error::{Error, Kind, Result};
 use dat_registry::loader::AddProvider;
 use dat_registry::registry::Registry;
 
+pub use gate::register as register_fork_handlers;
 pub use handle::table;
 pub use names::Requested;
+
+/// Has the dynamic loader register the fork handlers. A fork that begins before they are registered does not wait for calls.
+#[macro_export]
+macro_rules! at_load {
+    () => {
+        #[used]
+        #[unsafe(link_section = ".init_array")]
+        static AT_LOAD: extern "C" fn() = {
+            extern "C" fn at_load() {
+                $crate::register_fork_handlers();
+            }
+            at_load
+        };
+    };
+}
 
 /// The differences between the two libraries.
 #[derive(Clone, Copy, Debug)]
@@ -64,21 +80,26 @@ impl Library {
         }
     }
 
-    /// Returns the registry. The first call sets the path of this library and registers the fork handlers.
+    /// Returns the registry. The first call sets the path of this library.
     #[inline]
     pub fn registry(&'static self) -> &'static Registry {
-        self.started.call_once(|| self.start());
+        if !self.started.is_completed() {
+            self.start();
+        }
         &self.registry
     }
 
     #[cold]
     fn start(&'static self) {
-        dat_abi::log::install();
-        if let Some(path) = shared_object::path_of(self) {
-            self.registry.set_own_path(path);
-        }
-        shared_object::make_global(self.version.soname);
-        gate::register();
+        // A child that is forked meanwhile would wait for the end of this without end.
+        let _entered = gate::enter();
+        self.started.call_once(|| {
+            dat_abi::log::install();
+            if let Some(path) = shared_object::path_of(self) {
+                self.registry.set_own_path(path);
+            }
+            shared_object::make_global(self.version.soname);
+        });
     }
 
     /// Returns an error as a return code of this library.

@@ -260,6 +260,7 @@ uint32_t dat_transport_atomic(const struct dat_transport_pz *pz, uint64_t addres
 uint32_t dat_transport_init(const struct dat_transport *table, const DAT_PROVIDER_INFO *info, const char *ia_params, void *add, uint32_t interface);
 void dat_transport_fini(const DAT_PROVIDER_INFO *info);
 bool dat_transport_owns(uintptr_t handle);
+void dat_transport_forked(void);
 
 /* Makes the shared object a provider. Once in one source file. */
 #define DAT_TRANSPORT_EXPORT(table)                                                                                          \
@@ -273,6 +274,7 @@ bool dat_transport_owns(uintptr_t handle);
     {                                                                                                                        \
         return dat_transport_init(&(table), info, ia_params, add, interface);                                                \
     }                                                                                                                        \
+    void dat_rs_forked(void) { dat_transport_forked(); }                                                                     \
     bool dat_rs_owns(uintptr_t handle) { return dat_transport_owns(handle); }
 
 #ifdef __cplusplus

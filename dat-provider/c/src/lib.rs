@@ -60,6 +60,12 @@ pub unsafe extern "C" fn dat_transport_fini(info: *const DatProviderInfo) {
     unsafe { export::fini::<CTransport>(info) }
 }
 
+/// `dat_transport_forked`: what the shared object's `dat_rs_forked` calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn dat_transport_forked() {
+    export::run_child_functions();
+}
+
 /// `dat_transport_owns`: what the shared object's `dat_rs_owns` calls.
 #[unsafe(no_mangle)]
 pub extern "C" fn dat_transport_owns(handle: usize) -> bool {
