@@ -8,7 +8,7 @@
 #   include/dat2, dat        headers; dat_transport.h
 #   share/dat/kit            crates and examples for authors of providers (scripts/kit.sh)
 #   etc/dat.conf             names our providers by soname: LD_LIBRARY_PATH finds them
-#   share/doc/dat            documents, licences
+#   share/doc/dat            documents, licences, examples/c: a program in C
 #   share/man, share/*       man pages, completions of the shells
 #   share/systemd            units of `dat serve-port`, for /etc/systemd/system
 set -euo pipefail
@@ -88,6 +88,7 @@ scripts/kit.sh "$new/share/dat/kit"
 install -m 644 dat.conf "$new/etc/dat.conf"
 install -m 644 ./*.md LICENSE-MIT LICENSE-APACHE "$new/share/doc/dat/"
 cp -r docs/. "$new/share/doc/dat/"
+install -D -m 644 -t "$new/share/doc/dat/examples/c" examples/c/exchange.c examples/c/Makefile
 install -m 644 dat-tools/systemd/* "$new/share/systemd/"
 
 # package NAME LIBRARY VERSION-OF-UDAPL

@@ -209,6 +209,7 @@ judge_packages() {
     file=$trees/dat-rdma-dev
     [ -e "$file/usr/share/dat-rdma/kit/dat-provider/Cargo.toml" ] && [ -e "$file/usr/share/dat-rdma/kit/examples/c-transport/sockets.c" ] &&
         [ -e "$file/usr/include/dat-rdma/dat_transport.h" ] && [ -e "$file/usr/lib/$triple/libdat_transport.a" ] || fail "dat-rdma-dev lacks the provider kit"
+    [ -e "$trees/dat-rdma/usr/share/doc/dat-rdma/examples/c/exchange.c" ] || fail "dat-rdma lacks the example in C"
     [ ! -e "$trees/dat-rdma/usr/share/dat-rdma" ] || fail "dat-rdma has the provider kit"
     stray=$(strings -a "$file/usr/lib/$triple/libdat_transport.a" | grep -F -e "$PWD" -e "$HOME/" -e "${CARGO_HOME:-$HOME/.cargo}" | head -n 3 || true)
     [ -z "$stray" ] || fail "libdat_transport.a names paths of this machine: $stray"

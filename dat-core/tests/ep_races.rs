@@ -9,7 +9,7 @@ use std::thread;
 use dat_core::ep::{Ep, EpState};
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::event::{ConnectionEvent as E, DtoStatus, Event};
-use dat_core::flags::Close;
+use dat_core::flags::{Close, CompletionFlags};
 use dat_core::sp::Sp;
 use pair::*;
 
@@ -190,6 +190,50 @@ fn a_late_disconnect_spares_the_next_connection() {
     talk(&client, from, next);
     // The old peer got its event.
     assert_eq!(wait(server.conn), connection(E::Disconnected, to));
+}
+
+/// Posts while another thread is in dat_ep_disconnect, before the transport has flushed what was posted earlier: completions have the
+/// order of the posts.
+#[test]
+fn posts_during_a_disconnect_complete_behind_earlier_ones() {
+    let (client, server) = (Side::open(), Side::open());
+    let (from, to) = (client.ep(), server.ep());
+    join(&client, from, &server, to, 865);
+    let none = CompletionFlags::empty();
+    client.hold(true);
+    let post = |cookie| {
+        from.post_recv(&[], 100 + cookie, none).unwrap();
+        from.post_send(&[], cookie, none)
+    };
+    post(0).unwrap();
+    post(1).unwrap();
+    let stopped = client.adapter().stop(Call::Disconnect);
+    let ending = thread::spawn(move || from.disconnect(Close::Abrupt));
+    stopped.reached();
+    assert_eq!(from.status().0, EpState::Disconnected);
+    for cookie in 2..16 {
+        post(cookie).unwrap();
+    }
+    assert_eq!(all(client.request), []);
+    assert_eq!(all(client.recv), []);
+    let full = Error::resource(Subtype::ResourceMemory);
+    let one_more = from.post_send(&[], 16, none);
+    assert_eq!(one_more, Err(full), "there is no room behind them");
+    drop(stopped);
+    assert_eq!(ending.join().unwrap(), Ok(()));
+    // The transport is done: these are flushed by core.
+    post(16).unwrap();
+    let flushed = |evd| -> Vec<u64> {
+        let dtos = all(evd).into_iter().map(dto);
+        dtos.map(|dto| {
+            assert_eq!(dto.status, DtoStatus::Flushed);
+            dto.cookie
+        })
+        .collect()
+    };
+    assert_eq!(flushed(client.request), Vec::from_iter(0..17));
+    assert_eq!(flushed(client.recv), Vec::from_iter(100..117));
+    assert_eq!(wait(client.conn), connection(E::Disconnected, from));
 }
 
 /// dat_ep_free while another thread disconnects: no event names the dead endpoint.

@@ -289,6 +289,48 @@
 //! # }
 //! ```
 //!
+//! # 9. Several threads
+//!
+//! All types may be used by several threads, but they then wait for each other. A [`Context`](crate::aio::Context) has one IA and one
+//! dispatcher, and on the user engine an IA has one lock, in which every post and every poll takes its turn. Threads at high
+//! rates have a context each, with its own IA:
+//!
+//! ```
+//! use udapl::aio::{Context, Options, block_on, try_join};
+//!
+//! fn work() -> Result<(), udapl::Error> {
+//!     let context = Context::open("softrxe-lo")?; // of this thread
+//!     block_on(async {
+//!         let mut listener = context.listen(None, Options::default())?;
+//!         let (qualifier, options) = (listener.conn_qual(), Options::default());
+//!         let attempt = context.connect(context.address(), qualifier, &options);
+//!         let (client, server) = try_join(attempt, listener.accept()).await?;
+//!         client.send(context.pool(1, 64)?.take().await.filled(b"hello")).await.1?;
+//!         assert_eq!(&server.recv().await?[..], b"hello");
+//!         Ok(())
+//!     })
+//! }
+//!
+//! # fn main() -> Result<(), udapl::Error> {
+//! let threads = [std::thread::spawn(work), std::thread::spawn(work)];
+//! for thread in threads {
+//!     thread.join().expect("it does not panic")?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A region belongs to the IA that registered it, so each context registers memory of its own.
+//!
+//! Call by call, one [`Ia`](crate::Ia) serves several threads at the rate of several IAs, and one region serves them all. Its
+//! entry in dat.conf has `lanes=N` in `ia_params`, for N threads, and each thread has an [`Evd`](crate::Evd) of its own, which is
+//! the `recv_evd` and the `request_evd` of its endpoints and of no others. The first endpoint of a dispatcher chooses the lane,
+//! and later ones are in the same. The endpoints on an [`Srq`](crate::Srq) are in its lane whatever their dispatchers, so each
+//! thread needs an SRQ of its own as well. The built-in names, such as `softrxe-lo`, have one lane. A context gains nothing from
+//! `lanes=N`: its one dispatcher is behind all its endpoints, so they are in one lane, except for those of its
+//! [`SharedReceives`](crate::aio::SharedReceives), which each bring a lane that the dispatcher then has to look at too.
+//! docs/design/lanes.md of the repository has the costs.
+//!
 //! # Further
 //!
 //! The examples of the package are whole programs: `echo`, `key_value` (a store whose clients read seqlocks), `file_transfer`,

@@ -486,3 +486,23 @@ fn every_code_has_its_strings_and_providers_are_listed() {
         }
     }
 }
+
+/// What a program gets for the usual mistakes is what docs/c-programs.md says.
+#[test]
+fn the_usual_mistakes_get_the_codes_of_the_page() {
+    let page = std::fs::read_to_string(top().join("docs/c-programs.md")).expect("the page");
+    let rows = page.lines().filter(|row| row.contains("| `DAT_"));
+    let rows: Vec<&str> = rows.collect();
+    let program = PREFIX.compile("gcc", "usual_mistakes.c", &["-ldat2"], "usual-mistakes");
+    for ia in ["loop", "user"] {
+        let out = PREFIX.run(&program, &[ia]);
+        let words = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{ia}: {words}");
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        for row in said.lines() {
+            let known = rows.iter().any(|known| known.starts_with(row));
+            assert!(known, "{ia}: the page lacks {row}");
+        }
+        assert_eq!(said.lines().count(), rows.len(), "{ia}");
+    }
+}

@@ -112,6 +112,46 @@ fn pkg_config_names_what_a_program_needs_wherever_the_prefix_is() {
     }
 }
 
+/// The example in C, where it is installed, built by its Makefile with all warnings as errors.
+#[test]
+fn the_example_in_c_is_installed_builds_and_moves_data_between_two_processes() {
+    let program = PREFIX.path("moved/share/doc/dat/examples/c/exchange");
+    let folder = program.parent().unwrap().display();
+    PREFIX.shell(
+        &format!("make -C {folder} CFLAGS='-O2 -Wall -Wextra -Wpedantic -Werror'"),
+        "moved",
+    );
+    let conf = PREFIX.path("exchange.conf");
+    let line = "ia u2.0 threadsafe default libdat-provider-softrxe.so.2 dat.2.0 \"127.0.6.13 0 engine=user\" \"\"\n";
+    std::fs::write(&conf, line).unwrap();
+    let end = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command
+            .args(arguments)
+            .env("LD_LIBRARY_PATH", PREFIX.path("moved/lib"))
+            .env("DAT_OVERRIDE", &conf);
+        command
+    };
+    let server = end(&["ia", "server"]).stdout(Stdio::piped()).spawn();
+    let mut server = server.expect("it starts");
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let mut line = || lines.next().expect("a line").expect("text");
+    let listens = line();
+    let at: Vec<&str> = listens.split_whitespace().collect();
+    assert_eq!(at[..2], ["listens", "127.0.6.13"]);
+    let said = succeeds(&mut end(&["ia", "client", at[1], at[2]]));
+    assert_eq!(said, "the server answered \"thank you\"\n");
+    let written = line();
+    assert_eq!(
+        written,
+        "the client wrote \"written by RDMA\" and said \"look\""
+    );
+    assert!(server.wait().unwrap().success(), "the end is orderly");
+    let nobody = end(&["ia", "client", at[1], at[2]]).output().unwrap();
+    let words = String::from_utf8_lossy(&nobody.stderr).into_owned();
+    assert!(words.contains("nothing listens there"), "{words}");
+}
+
 #[test]
 fn the_synopses_of_the_manual_pages_compile_link_and_run() {
     for (compiler, standards) in [

@@ -320,7 +320,7 @@ fn each_mistake_is_named_and_the_page_shows_how() {
     let mut page = String::from(
         "# What is said after a mistake\n\nWritten by `DAT_BLESS=1 cargo test -p dat-tests --test mistakes`, which compares it in every test run. Each \
          file has one mistake;\n`dat check FILE`, `dat info NAME` and Debian's unmodified `dtest -P NAME` on libdat2 ran without any \
-         other variable than `DAT_OVERRIDE`. A `/` separates lines.\n\n| mistake | `dat check` | `dat info` | dtest |\n|---|---|---|---|\n",
+         other variable than `DAT_OVERRIDE`. A `/` separates lines. [c-programs.md](c-programs.md) has the mistakes of programs.\n\n| mistake | `dat check` | `dat info` | dtest |\n|---|---|---|---|\n",
     );
     let mut ends: BTreeMap<&str, (bool, bool)> = BTreeMap::new();
     let prefix = Prefix::new();

@@ -1,6 +1,6 @@
 //! The order of completions on one EVD for requests and receives, which programs rely on.
 
-use dat::{Completion, Evd};
+use dat::{Close, Completion, Evd, Event};
 use dat_tests::engine::{Endpoint, Limits, TIMEOUT, with_engine};
 
 const MESSAGE: usize = 64;
@@ -26,6 +26,13 @@ fn expect(side: &Endpoint) {
 fn send(side: &Endpoint, cookie: u64) {
     let from = [side.memory.slice(MESSAGE..2 * MESSAGE)];
     side.ep.post_send(&from, cookie).expect("posted");
+}
+
+/// Takes the event that the connection has ended, and makes the endpoint ready for the next one.
+fn ended(side: &Endpoint) {
+    let event = side.connections.wait(TIMEOUT).expect("an event");
+    assert!(matches!(event, Event::Ended { .. }), "{event:?}");
+    side.ep.reset().expect("reset");
 }
 
 /// Returns the next completion: every third by polling, the others by a wait.
@@ -64,5 +71,38 @@ fn a_send_completes_before_the_answer_to_it() {
                 expect(&a);
             }
         });
+    });
+}
+
+/// One thread posts while another one disconnects: what is posted during and after the disconnect completes behind what was
+/// posted before.
+#[test]
+fn posts_during_a_disconnect_complete_in_their_order() {
+    const POSTS: u64 = 24;
+    let name = "posts_during_a_disconnect_complete_in_their_order";
+    with_engine(name, "127.66.44", || {
+        let limits = Limits {
+            receives: 1,
+            requests: POSTS as u32,
+            reads: 1,
+            memory: 2 * MESSAGE,
+        };
+        let (a, b) = (Endpoint::open("a", limits), Endpoint::open("b", limits));
+        for round in 0..ROUNDS / 2 {
+            a.connect(&b);
+            // The peer has no receives, so these wait.
+            (0..POSTS / 3).for_each(|cookie| send(&a, cookie));
+            std::thread::scope(|scope| {
+                scope.spawn(|| (POSTS / 3..POSTS).for_each(|cookie| send(&a, cookie)));
+                (0..round * 16 % 4096).for_each(|_| std::hint::spin_loop());
+                a.ep.disconnect(Close::Abrupt).expect("disconnected");
+            });
+            for cookie in 0..POSTS {
+                // By polling: a wait returns a flush as an error.
+                assert_eq!(next(&a.completions, 0).cookie, cookie, "round {round}");
+            }
+            ended(&a);
+            ended(&b);
+        }
     });
 }

@@ -30,8 +30,8 @@ typedef enum dat_return_type {
     DAT_INVALID_STATE               = 0x00070000, /* The subtype names the state */
     DAT_LENGTH_ERROR                = 0x00080000, /* A buffer or a message is too long */
     DAT_MODEL_NOT_SUPPORTED         = 0x00090000, /* The provider does not support the request */
-    DAT_PROVIDER_NOT_FOUND          = 0x000A0000, /* No entry for that IA name */
-    DAT_PRIVILEGES_VIOLATION        = 0x000B0000, /* The region lacks the privilege */
+    DAT_PROVIDER_NOT_FOUND          = 0x000A0000, /* dat.conf has no such entry, or its library does not load */
+    DAT_PRIVILEGES_VIOLATION        = 0x000B0000, /* A region lacks a privilege that is asked for, or the process lacks a right */
     DAT_PROTECTION_VIOLATION        = 0x000C0000, /* The protection zones differ */
     DAT_QUEUE_EMPTY                 = 0x000D0000, /* No event */
     DAT_QUEUE_FULL                  = 0x000E0000, /* No room for an event */
@@ -39,7 +39,7 @@ typedef enum dat_return_type {
     DAT_PROVIDER_ALREADY_REGISTERED = 0x00100000, /* The registry has that entry */
     DAT_PROVIDER_IN_USE             = 0x00110000, /* The provider has open IAs */
     DAT_INVALID_ADDRESS             = 0x00120000, /* The subtype says why */
-    DAT_INTERRUPTED_CALL            = 0x00130000, /* A signal, or an EVD became unwaitable */
+    DAT_INTERRUPTED_CALL            = 0x00130000, /* A signal ended the wait */
     DAT_CONN_QUAL_UNAVAILABLE       = 0x00140000, /* No connection qualifier is free */
     DAT_RESERVED_LMR                = 0x00150000, /* Only kDAPL */
     DAT_PORT_IN_USE                 = 0x00160000, /* The IP port is in use */

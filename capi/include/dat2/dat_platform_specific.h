@@ -41,7 +41,7 @@ typedef struct sockaddr_in6 DAT_SOCK_ADDR6;
 #define UINT64_C(c) c##ULL
 #endif
 
-/* IA handles are small integers in 2.0. */
+/* IA handles are small integers in 2.0, all other handles are addresses: see DAT_HANDLE. */
 #define DAT_IA_HANDLE_TO_UL(a) ((unsigned long)(a))
 #define DAT_UL_TO_IA_HANDLE(a) ((DAT_IA_HANDLE)(a))
 

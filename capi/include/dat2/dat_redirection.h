@@ -14,7 +14,8 @@ extern "C" {
 
 typedef struct dat_provider DAT_PROVIDER;
 
-/* Returns the function table of an object. A program may define its own macro. */
+/* Returns the function table of an object, but not of an IA by the small integer of dat_ia_open. A program may define its own
+ * macro. */
 #ifndef DAT_HANDLE_TO_PROVIDER
 #define DAT_HANDLE_TO_PROVIDER(handle) (*(DAT_PROVIDER **)(handle))
 #endif

@@ -91,7 +91,8 @@ typedef enum dat_completion_flags {
 typedef DAT_UINT32 DAT_TIMEOUT; /* microseconds */
 #define DAT_TIMEOUT_INFINITE ((DAT_TIMEOUT)~0)
 
-/* The address of an object; its first word points to the function table of its provider. */
+/* The address of an object; its first word points to the function table of its provider. The exception is the IA handle of
+ * dat_ia_open: a small integer, from 1, which libdat2 replaces by the provider's address. Calls of libdat2 take both. */
 typedef DAT_PVOID DAT_HANDLE;
 typedef DAT_HANDLE DAT_CR_HANDLE;
 typedef DAT_HANDLE DAT_EP_HANDLE;

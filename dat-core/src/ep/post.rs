@@ -169,7 +169,7 @@ impl<T: Transport> Ep<T> {
             return Err(Some(Error::of(Kind::ModelNotSupported)));
         }
         if !self.state.is(EpState::Connected) {
-            return Err(None);
+            return self.behind_earlier(queue);
         }
         let mut queue = if outstanding(queue.head, &self.request_ring) < queue.depth {
             queue
@@ -178,6 +178,39 @@ impl<T: Transport> Ep<T> {
         };
         queue.limit = self.request_ring.tail().wrapping_add(queue.depth);
         Ok(queue)
+    }
+
+    /// Makes room for one request in Disconnected while earlier ones are not complete, as when another thread is in
+    /// dat_ep_disconnect and the transport has not flushed them yet. The request passes to the transport, which completes it behind
+    /// them. The error `None` means that no earlier one is outstanding, or that the state is another one.
+    #[cold]
+    fn behind_earlier(
+        &'static self,
+        queue: BriefGuard<'static, SendQueue<T>>,
+    ) -> std::result::Result<BriefGuard<'static, SendQueue<T>>, Option<Error>> {
+        if !self.state.is(EpState::Disconnected) || outstanding(queue.head, &self.request_ring) == 0
+        {
+            return Err(None);
+        }
+        let completion_evd = queue.completion_evd;
+        // Unlocked, because draining may run a consumer's agent.
+        drop(queue);
+        if let Some(evd) = completion_evd {
+            evd.drain();
+        }
+        let mut queue = self.send.lock();
+        if queue.qp.is_none() || !self.state.is(EpState::Disconnected) {
+            return Err(None);
+        }
+        match outstanding(queue.head, &self.request_ring) {
+            0 => Err(None),
+            full if full >= queue.depth => Err(Some(FULL)),
+            _ => {
+                // For this request only: the next one checks again.
+                queue.limit = queue.head.wrapping_add(1);
+                Ok(queue)
+            }
+        }
     }
 
     /// Frees slots of a full ring. If the completion of the oldest request gives the consumer no event, the consumer

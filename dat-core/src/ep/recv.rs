@@ -66,8 +66,8 @@ impl<T: Transport> Ep<T> {
         Ok(())
     }
 
-    /// Raises the limit that the head has reached, if the ring has room. Returns `None` if the state is Disconnected:
-    /// then the receive of `cookie` is flushed.
+    /// Raises the limit that the head has reached, if the ring has room. Returns `None` if the state is Disconnected and no
+    /// earlier receive is outstanding: then the receive of `cookie` is flushed.
     #[cold]
     #[inline(never)]
     fn refill_receives(
@@ -81,7 +81,9 @@ impl<T: Transport> Ep<T> {
         if self.state.is(EpState::Disconnected) {
             let evds = (queue.evd, queue.completion_evd);
             let depth = queue.depth;
-            drop(queue);
+            if let Some(queue) = self.behind_earlier_receives(queue)? {
+                return Ok(Some(queue));
+            }
             let op = if self.is_datagram() {
                 DtoOp::ReceiveUd
             } else {
@@ -101,6 +103,40 @@ impl<T: Transport> Ep<T> {
         queue.limit = self.recv_ring.tail().wrapping_add(queue.depth);
         queue.count();
         Ok(Some(queue))
+    }
+
+    /// Makes room for one receive in Disconnected while earlier ones are not complete, which the transport flushes before it.
+    /// Returns `None` if there are none.
+    #[cold]
+    fn behind_earlier_receives(
+        &'static self,
+        queue: BriefGuard<'static, RecvQueue<T>>,
+    ) -> Result<Option<BriefGuard<'static, RecvQueue<T>>>> {
+        if outstanding(queue.head, &self.recv_ring) == 0 {
+            return Ok(None);
+        }
+        let (completion_evd, id_base) = (queue.completion_evd, queue.id_base);
+        // Unlocked, because draining may run a consumer's agent.
+        drop(queue);
+        if let Some(evd) = completion_evd {
+            evd.drain();
+        }
+        let mut queue = self.recv.lock();
+        // The segments were checked for the queue before.
+        let same = queue.qp.is_some() && queue.id_base == id_base;
+        if !same || !self.state.is(EpState::Disconnected) {
+            return Ok(None);
+        }
+        match outstanding(queue.head, &self.recv_ring) {
+            0 => Ok(None),
+            full if full >= queue.depth => Err(FULL),
+            _ => {
+                // For this receive only: the next one checks again.
+                queue.limit = queue.head.wrapping_add(1);
+                queue.count();
+                Ok(Some(queue))
+            }
+        }
     }
 
     #[cold]

@@ -31,7 +31,8 @@
 //! reactor and calls [`Context::drive`]; the feature `tokio` does that in a task. **Servers.** [`SharedReceives`] are the messages
 //! of many connections in one place. **Streams.** With the feature `stream`, [`AsyncListener`], [`SharedReceives`], [`Datagrams`],
 //! [`Events`] and the messages of a connection are streams of `futures-core`. **Tasks.** All futures are `Send`; one task may hold
-//! those of many connections.
+//! those of many connections. **Threads.** A context has one dispatcher: threads at high rates open a context each
+//! ([tutorial](crate::tutorial#9-several-threads)).
 
 mod arrivals;
 mod block;
