@@ -18,6 +18,8 @@ pub(crate) struct Verdict {
     pub(crate) library: Option<String>,
     /// Why the entry cannot be opened.
     pub(crate) faults: Vec<ConfError>,
+    /// What is without effect.
+    pub(crate) warnings: Vec<ConfError>,
 }
 
 /// Judges one entry.
@@ -55,6 +57,7 @@ pub(crate) fn entry(entry: &Entry) -> Verdict {
                 .extend(init(&found).map(|text| at(entry.places.library, text)));
             if let Some(declared) = Declared::of(&found.object) {
                 verdict.faults.extend(declared.check(entry));
+                verdict.warnings.extend(declared.warnings(entry));
             }
             verdict.library = Some(found.path.display().to_string());
         }
