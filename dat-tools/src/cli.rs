@@ -93,6 +93,12 @@ pub(crate) enum Command {
         /// Name of the IA.
         ia: String,
     },
+    /// Open an IA and end: a process that other commands start, since the log and a crash are its own.
+    #[command(hide = true)]
+    TryOpen {
+        /// Name of the IA.
+        ia: String,
+    },
     /// Answer `dat ping` and `dat perf` of other processes and hosts, until interrupted.
     Serve(Serve),
     /// Send messages to `dat serve`, and print how long each takes there and back. Every byte is compared.

@@ -15,7 +15,7 @@ use dat_registry::conf::{Effect, Entry};
 
 use finding::{Finding, State, edit, quoted};
 
-use crate::{Outcome, Reported, assess, open, read};
+use crate::{Outcome, Reported, assess, demo, open, read};
 
 /// Examines the machine, and the IA if one is named.
 pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
@@ -106,7 +106,7 @@ fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entr
         None => findings.push(Finding::bad(
             "entry",
             State::Fault,
-            catalog.explain_missing(&request(2, 0)),
+            assess::explain_missing(&catalog, name),
             "dat list; dat devices",
         )),
     }
@@ -130,22 +130,8 @@ fn library(entry: &Entry) -> Vec<Finding> {
     findings
 }
 
-/// Opens the IA, and moves data between two processes.
+/// Opens the IA in two processes, and moves data between them.
 fn opening(name: &str, file: &Path, findings: &mut Vec<Finding>) {
-    if let Err(why) = open::attempt(name) {
-        findings.push(unopened::finding(name, file, &why));
-        return;
-    }
-    match dat::Ia::open(name).and_then(|ia| ia.attributes()) {
-        Ok(attributes) => findings.push(Finding::ok(
-            "open",
-            format!("{} at {}", attributes.adapter, attributes.address),
-        )),
-        Err(error) => {
-            findings.push(unopened::finding(name, file, &error.to_string()));
-            return;
-        }
-    }
     const CHECK: &str = "transfer";
     let run = std::env::current_exe().and_then(|exe| {
         let mut command = Command::new(exe);
@@ -154,31 +140,57 @@ fn opening(name: &str, file: &Path, findings: &mut Vec<Finding>) {
             .stdin(Stdio::null())
             .output()
     });
-    findings.push(match run {
-        Ok(done) if done.status.success() => Finding::ok(
+    let again = format!("DAT_LOG=debug dat demo {}", quoted(name));
+    let done = match run {
+        Ok(done) => done,
+        Err(error) => {
+            findings.push(Finding::bad(
+                CHECK,
+                State::Unknown,
+                error.to_string(),
+                again,
+            ));
+            return;
+        }
+    };
+    let (printed, log) = (
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr),
+    );
+    if open::is_verbose() {
+        eprint!("{log}");
+    }
+    let last = log.trim().lines().last().unwrap_or("no message");
+    let why = last.strip_prefix("dat: ").unwrap_or(last);
+    let start = format!("IA {name}: ");
+    let opened = printed.lines().find_map(|line| line.strip_prefix(&start));
+    match opened {
+        Some(adapter) => findings.push(Finding::ok("open", adapter)),
+        None if why.starts_with(demo::ONLY_ONE) => {}
+        None => {
+            let why = why.strip_prefix(&open::does_not_open(name)).unwrap_or(why);
+            // That is a finding already.
+            let why = why.rsplit_once(open::ENTRY).map_or(why, |(why, _)| why);
+            findings.push(unopened::finding(name, file, why));
+            return;
+        }
+    }
+    findings.push(if done.status.success() {
+        Finding::ok(
             CHECK,
             "two processes sent, wrote and read; every byte was compared",
-        ),
-        Ok(done) => {
-            let said = String::from_utf8_lossy(&done.stderr);
-            let last = said
-                .trim()
-                .lines()
-                .last()
-                .unwrap_or("no message")
-                .to_owned();
-            Finding::bad(
-                CHECK,
-                State::Fault,
-                last,
-                format!("DAT_LOG=debug dat demo {}", quoted(name)),
-            )
-        }
-        Err(error) => Finding::bad(
-            CHECK,
-            State::Unknown,
-            error.to_string(),
-            format!("dat demo {}", quoted(name)),
-        ),
+        )
+    } else {
+        // Its own process logs why the second one cannot open the IA.
+        let logged = || {
+            Some(format!(
+                "{}{name}: {}",
+                demo::ONLY_ONE,
+                open::logged(name, &log)?
+            ))
+        };
+        let text = why.starts_with(demo::ONLY_ONE).then(logged).flatten();
+        let text = text.unwrap_or_else(|| why.to_owned());
+        Finding::bad(CHECK, State::Fault, text, again)
     });
 }
