@@ -7,7 +7,6 @@ mod limits;
 mod network;
 mod unopened;
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use dat_registry::catalog::{Catalog, Request};
@@ -23,10 +22,10 @@ pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
     let entry = configuration(name, &mut findings);
     findings.extend(limits::all());
     findings.extend(network::all(entry.as_ref()));
-    if let (Some(name), Some(entry)) = (name, &entry) {
+    if let Some(entry) = &entry {
         findings.extend(library(entry));
         if entry.api.major == 2 {
-            opening(name, &entry.origin.path, &mut findings);
+            opening(entry, &mut findings);
         }
     }
     let bad = findings.iter().any(|finding| finding.state == State::Fault);
@@ -85,7 +84,10 @@ fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entr
             "dat check",
         ),
     });
-    let name = name?;
+    let Some(name) = name else {
+        findings.extend(libraries(&catalog));
+        return None;
+    };
     let request = |major, minor| Request {
         name,
         major,
@@ -113,6 +115,30 @@ fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entr
     entry
 }
 
+/// Examines the libraries of all entries: a fault if none of them can be used, so that nothing opens.
+fn libraries(catalog: &Catalog) -> Option<Finding> {
+    const CHECK: &str = "libraries";
+    let mut usable = Vec::new();
+    let mut faults = Vec::new();
+    for entry in catalog.entries() {
+        let verdict = assess::entry(entry);
+        match (verdict.faults.first(), verdict.library) {
+            (Some(fault), _) => faults.push(fault.to_string()),
+            (None, Some(path)) if !usable.contains(&path) => usable.push(path),
+            (None, _) => {}
+        }
+    }
+    if !usable.is_empty() {
+        return Some(Finding::ok(CHECK, usable.join(", ")));
+    }
+    let first = faults.first()?;
+    let text = match faults.len() {
+        1 => first.clone(),
+        n => format!("none of {n} entries has one that can be used: {first}"),
+    };
+    Some(Finding::bad(CHECK, State::Fault, text, "dat check"))
+}
+
 /// Examines the library of the entry.
 fn library(entry: &Entry) -> Vec<Finding> {
     let verdict = assess::entry(entry);
@@ -131,7 +157,8 @@ fn library(entry: &Entry) -> Vec<Finding> {
 }
 
 /// Opens the IA in two processes, and moves data between them.
-fn opening(name: &str, file: &Path, findings: &mut Vec<Finding>) {
+fn opening(entry: &Entry, findings: &mut Vec<Finding>) {
+    let name = entry.name.as_str();
     const CHECK: &str = "transfer";
     let run = std::env::current_exe().and_then(|exe| {
         let mut command = Command::new(exe);
@@ -171,7 +198,11 @@ fn opening(name: &str, file: &Path, findings: &mut Vec<Finding>) {
             let why = why.strip_prefix(&open::does_not_open(name)).unwrap_or(why);
             // That is a finding already.
             let why = why.rsplit_once(open::ENTRY).map_or(why, |(why, _)| why);
-            findings.push(unopened::finding(name, file, why));
+            let found = read::configuration().unwrap_or_default();
+            let catalog = Catalog::of(&found);
+            let mut patterns = assess::patterns(&catalog);
+            let pattern = patterns.find(|pattern| pattern.origin == entry.origin);
+            findings.push(unopened::finding(entry, pattern, why));
             return;
         }
     }

@@ -217,6 +217,33 @@ fn the_doctor_opens_an_ia_once_in_each_of_two_processes() {
 }
 
 #[test]
+fn the_doctor_fails_where_no_provider_has_its_library() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("dat.conf");
+    let missing = ["b", "c"].map(|ia| dat_tests::line(ia, Path::new("libno-such.so.2"), "lo 0"));
+    fs::write(&path, missing.concat()).expect("written");
+    let examined = dat("doctor --json", &path);
+    let findings: Value = serde_json::from_str(&text(&examined.stdout)).expect("JSON");
+    let findings = findings.as_array().expect("findings");
+    let of_libraries = findings.iter().find(|f| f["check"] == "libraries");
+    let finding = of_libraries.expect("a finding");
+    assert_eq!(finding["state"], "fault", "{finding}");
+    let said = finding["text"].as_str().unwrap_or_default();
+    let wants = "none of 2 entries has one that can be used: ";
+    assert!(
+        said.starts_with(wants) && said.contains("libno-such.so.2"),
+        "{said}"
+    );
+    assert_eq!(examined.status.code(), Some(1));
+    let library = dat_tests::softrxe();
+    let usable = dat_tests::line("a", &library, "lo 0 engine=user");
+    fs::write(&path, missing.concat() + &usable).expect("written");
+    let said = text(&dat("doctor", &path).stdout);
+    let wants = format!("ok      libraries    {}", library.display());
+    assert!(said.contains(&wants), "{said} lacks {wants}");
+}
+
+#[test]
 fn each_remedy_of_the_doctor_is_a_command_for_the_shell() {
     let line = |ia, library: &str, params: &str| {
         format!("{ia} u2.0 threadsafe default {library} t.1.0 \"{params}\" \"\"\n")
