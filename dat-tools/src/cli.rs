@@ -140,7 +140,7 @@ A rule is TARGET WHEN WHAT; # begins a comment.
            fail=ERROR (a call returns it and does nothing) or fail=STATUS (a completion has it),
            drop (a request is posted but does nothing; a completion is not delivered), corrupt[=BYTES] (what was received or read)
 
-The same seed and the same order of calls give the same faults. docs/design/filters.md says what each means for RDMA.
+The same seed and the same order of calls give the same faults. design/filters.md of the documentation says what each means for RDMA.
 
 The exit status is the program's; 128 and the signal's number if a signal ended it.
 

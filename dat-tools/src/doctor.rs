@@ -198,6 +198,13 @@ fn opening(entry: &Entry, findings: &mut Vec<Finding>) {
             let why = why.strip_prefix(&open::does_not_open(name)).unwrap_or(why);
             // That is a finding already.
             let why = why.rsplit_once(open::ENTRY).map_or(why, |(why, _)| why);
+            // The warning about the port is the reason then.
+            if why.starts_with("UDP port 4791 of ") {
+                let mut of_port = findings.iter_mut().filter(|f| f.check == network::PORT);
+                if let Some(finding) = of_port.next() {
+                    finding.state = State::Fault;
+                }
+            }
             let found = read::configuration().unwrap_or_default();
             let catalog = Catalog::of(&found);
             let mut patterns = assess::patterns(&catalog);

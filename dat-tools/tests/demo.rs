@@ -244,6 +244,30 @@ fn the_doctor_fails_where_no_provider_has_its_library() {
 }
 
 #[test]
+fn the_doctor_names_a_busy_port_however_the_entry_names_the_device() {
+    let line = |ia, params: &str| dat_tests::line(ia, &dat_tests::softrxe(), params);
+    let six = UdpSocket::bind(("::1", 4791)).expect("the port is free");
+    let more = line("six", "::1 0 engine=user") + &line("host", "127.88.2570 0 engine=user");
+    // Another form of 127.88.10.10, which only the resolver knows.
+    let (_stranger, _dir, conf) = conf("127.88.10.10", &more);
+    for ia in ["taken", "six", "host"] {
+        let done = dat(&format!("doctor {ia}"), &conf);
+        let said = text(&done.stdout);
+        for part in [
+            "FAULT   port 4791    ",
+            "FAULT   open         UDP port 4791 of ",
+            "security.md of the documentation",
+        ] {
+            assert!(said.contains(part), "{ia}: {said} lacks {part}");
+        }
+        assert!(said.contains("ok      device "), "{ia}: {said}");
+        assert!(!said.contains("docs/"), "{ia}: {said}");
+        assert_eq!(done.status.code(), Some(1), "{ia}");
+    }
+    drop(six);
+}
+
+#[test]
 fn each_remedy_of_the_doctor_is_a_command_for_the_shell() {
     let line = |ia, library: &str, params: &str| {
         format!("{ia} u2.0 threadsafe default {library} t.1.0 \"{params}\" \"\"\n")

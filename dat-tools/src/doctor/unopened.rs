@@ -121,7 +121,7 @@ mod tests {
         };
         for (why, wants) in [
             (
-                "UDP port 4791 of 127.0.0.1 belongs to user 7. Have root run `dat serve-port 127.0.0.1` (docs/security.md)",
+                "UDP port 4791 of 127.0.0.1 belongs to user 7. Have root run `dat serve-port 127.0.0.1` (security.md of the documentation)",
                 "ss -ulpn 'sport = :4791'  # as root it shows the process; once that has ended, root runs: dat serve-port 127.0.0.1",
             ),
             (
