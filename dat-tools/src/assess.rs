@@ -1,11 +1,13 @@
 //! Judges entries of dat.conf without running a library's code: whether the library is there and for this machine, exports a
 //! provider's init, and has the entry's settings.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 
 use dat_registry::catalog::{Catalog, Request};
 use dat_registry::conf::{ConfError, ConfErrorKind, Entry, Origin, Place};
-use dat_registry::library::{self, Library};
+use dat_registry::library::{self, Library, LibraryError};
 use dat_registry::search;
 use dat_registry::settings::Declared;
 
@@ -49,9 +51,10 @@ pub(crate) fn entry(entry: &Entry) -> Verdict {
     }
     let folders = search::library_folders(read::own_path().as_deref(), &entry.origin.path);
     match library::locate(&entry.library, &folders) {
-        Err(error) => verdict
-            .faults
-            .push(at(entry.places.library, error.to_string())),
+        Err(error) => {
+            let text = format!("{error}{}", hint(&error, entry));
+            verdict.faults.push(at(entry.places.library, text));
+        }
         Ok(found) => {
             verdict
                 .faults
@@ -64,6 +67,29 @@ pub(crate) fn entry(entry: &Entry) -> Verdict {
         }
     }
     verdict
+}
+
+/// Returns `; did you mean "..."?` where the library of an entry is missing and another has nearly its name.
+fn hint(error: &LibraryError, entry: &Entry) -> String {
+    // One name is often that of many entries, and the search lists folders with thousands of files.
+    static FOUND: Mutex<BTreeMap<String, Option<String>>> = Mutex::new(BTreeMap::new());
+    if !matches!(error, LibraryError::Missing { .. }) {
+        return String::new();
+    }
+    let mut all = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    let near = all.entry(entry.library.clone()).or_insert_with(|| {
+        let folders = search::library_folders(read::own_path().as_deref(), &entry.origin.path);
+        library::nearest(&entry.library, &folders)
+    });
+    near.as_ref()
+        .map_or_else(String::new, |name| format!("; did you mean {name:?}?"))
+}
+
+/// Returns `; did you mean "..."?` where the library of an entry is missing and another has nearly its name.
+pub(crate) fn library_hint(entry: &Entry) -> String {
+    let folders = search::library_folders(read::own_path().as_deref(), &entry.origin.path);
+    let missing = library::locate(&entry.library, &folders).err();
+    missing.map_or_else(String::new, |error| hint(&error, entry))
 }
 
 /// Says that a library is no provider.

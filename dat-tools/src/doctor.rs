@@ -23,8 +23,11 @@ pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
     findings.extend(limits::all());
     findings.extend(network::all(entry.as_ref()));
     if let Some(entry) = &entry {
-        findings.extend(library(entry));
-        if entry.api.major == 2 {
+        let of_library = library(entry);
+        let is_usable = of_library.iter().all(|f| f.state == State::Ok);
+        findings.extend(of_library);
+        // Else the reason would be told twice.
+        if is_usable && entry.api.major == 2 {
             opening(entry, &mut findings);
         }
     }

@@ -38,13 +38,14 @@ impl Unopened {
 
     /// Returns the message about the IA of this name.
     pub(crate) fn message(&self, name: &str) -> String {
+        let found = read::configuration().unwrap_or_default();
+        let entry = Catalog::of(&found).find(&request(name));
         match self {
-            Self::NoProvider(text) => text.clone(),
+            Self::NoProvider(text) => {
+                let hint = entry.as_ref().map(assess::library_hint);
+                format!("{text}{}", hint.unwrap_or_default())
+            }
             Self::Refused(text) => {
-                let entry = read::configuration().ok().and_then(|found| {
-                    let request = request(name);
-                    Catalog::of(&found).find(&request)
-                });
                 let origin = entry.map(|entry| format!("{ENTRY}{}", entry.origin));
                 format!(
                     "{}{text}{}",

@@ -246,11 +246,10 @@ fn the_doctor_fails_where_no_provider_has_its_library() {
 #[test]
 fn the_doctor_names_a_busy_port_however_the_entry_names_the_device() {
     let line = |ia, params: &str| dat_tests::line(ia, &dat_tests::softrxe(), params);
-    let six = UdpSocket::bind(("::1", 4791)).expect("the port is free");
-    let more = line("six", "::1 0 engine=user") + &line("host", "127.88.2570 0 engine=user");
+    let more = line("host", "127.88.2570 0 engine=user");
     // Another form of 127.88.10.10, which only the resolver knows.
     let (_stranger, _dir, conf) = conf("127.88.10.10", &more);
-    for ia in ["taken", "six", "host"] {
+    for ia in ["taken", "host"] {
         let done = dat(&format!("doctor {ia}"), &conf);
         let said = text(&done.stdout);
         for part in [
@@ -264,7 +263,45 @@ fn the_doctor_names_a_busy_port_however_the_entry_names_the_device() {
         assert!(!said.contains("docs/"), "{ia}: {said}");
         assert_eq!(done.status.code(), Some(1), "{ia}");
     }
-    drop(six);
+}
+
+#[test]
+fn a_library_whose_name_is_nearly_right_is_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("dat.conf");
+    let library = dir.path().join("libdat-provider-softrxe.so.2");
+    std::os::unix::fs::symlink(dat_tests::softrxe(), &library).expect("a link");
+    let whole = dir.path().join("libdat-provider-sofrtxe.so.2");
+    let line = |ia, library: &Path| dat_tests::line(ia, library, "lo 0 engine=user");
+    let lines = [
+        line("slip", Path::new("libdat-provider-sofrtxe.so.2")),
+        line("number", Path::new("libdat-provider-softrxe.so.3")),
+        line("path", &whole),
+        line("other", Path::new("libmine.so")),
+    ];
+    fs::write(&path, lines.concat()).expect("written");
+    for ia in ["slip", "number", "path", "other"] {
+        for words in [format!("info {ia}"), format!("doctor {ia}")] {
+            let done = dat(&words, &path);
+            let said = text(&done.stdout) + &text(&done.stderr);
+            assert!(!done.status.success(), "{words}: {said}");
+            let named = match ia {
+                "other" => None,
+                "path" => Some(library.display().to_string()),
+                _ => Some("libdat-provider-softrxe.so.2".to_owned()),
+            };
+            let hint = named.map(|name| format!("; did you mean {name:?}?"));
+            assert_eq!(
+                said.contains("did you mean"),
+                hint.is_some(),
+                "{words}: {said}"
+            );
+            assert!(said.contains(&hint.unwrap_or_default()), "{words}: {said}");
+            // Its own folders are named, and those of every machine are not.
+            assert_eq!(said.matches("no file ").count(), 1, "{words}: {said}");
+            assert!(!said.contains("x86_64-linux-gnu,"), "{words}: {said}");
+        }
+    }
 }
 
 #[test]
