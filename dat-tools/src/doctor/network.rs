@@ -62,11 +62,11 @@ pub(super) fn all(entry: Option<&Entry>) -> Vec<Finding> {
             let usable = netdevs.filter(|d| d.why_not.is_none());
             usable.filter_map(|d| d.addresses.first()?.parse().ok())
         };
-        let examined = match device {
+        let examined: Vec<IpAddr> = match device {
             Some(_) => resolved.into_iter().take(1).collect(),
             None => of_machine().collect(),
         };
-        findings.extend(ports(examined));
+        findings.extend(ports(&examined));
     }
     if !is_user {
         findings.push(module(is_softrxe));
@@ -159,17 +159,15 @@ fn of_machine(devices: &[Device]) -> Finding {
 }
 
 /// Examines UDP port 4791 of addresses. Where it is free at all of them, that is one finding.
-fn ports(addresses: Vec<IpAddr>) -> Vec<Finding> {
-    let findings: Vec<Finding> = addresses.iter().map(|address| port(*address)).collect();
-    let is_free = |finding: &Finding| finding.state == State::Ok;
-    if addresses.is_empty() || !findings.iter().all(is_free) {
-        return findings.into_iter().filter(|f| !is_free(f)).collect();
+fn ports(addresses: &[IpAddr]) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = addresses.iter().map(|address| port(*address)).collect();
+    findings.retain(|finding| finding.state != State::Ok);
+    if findings.is_empty() && !addresses.is_empty() {
+        let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        let text = format!("free on {}", addresses.join(", "));
+        findings.push(Finding::ok(PORT, text));
     }
-    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    vec![Finding::ok(
-        PORT,
-        format!("free on {}", addresses.join(", ")),
-    )]
+    findings
 }
 
 /// Examines whether UDP port 4791 of an address can be had. Another process of the same user shares it.
