@@ -1,8 +1,10 @@
 //! Opens IAs for the other commands, so that an error is one line with the cause, and finds the first IA that opens.
 
+use std::io::{self, Write as _};
 use std::net::ToSocketAddrs as _;
 use std::process::{Command, ExitStatus, Stdio};
 
+use dat_os::held_stderr::HeldStderr;
 use dat_registry::catalog::{Catalog, Request};
 use dat_registry::conf::suggest;
 use dat_registry::registry::LookupError;
@@ -27,8 +29,14 @@ pub(crate) enum Unopened {
 impl Unopened {
     /// Returns what a process that was to open the IA says in its log and by its status.
     pub(crate) fn of(name: &str, log: &str, status: ExitStatus) -> Self {
-        let cause = cause(name, log);
-        let text = cause.unwrap_or_else(|| format!("the process that opens it ends with {status}"));
+        if let Some(text) = logged(name, log) {
+            return Self::Refused(text);
+        }
+        let said = log.lines().find_map(|line| line.strip_prefix("dat: "));
+        let text = match said {
+            Some(said) => said.trim().to_owned(),
+            None => format!("the process that opens it ends with {status}"),
+        };
         if status.code() == Some(NO_PROVIDER.into()) {
             Self::NoProvider(text)
         } else {
@@ -82,26 +90,55 @@ pub(crate) fn ia(name: Option<&str>) -> Outcome<dat::Ia> {
     }
 }
 
-/// Opens the IA of this name, so that an error is one message with the cause and nothing else is printed.
+/// Opens the IA of this name, so that an error is one message with the cause. What the provider logs meanwhile is printed if it
+/// opens; a crash loses it, unless the user has requested the log.
 pub(crate) fn named(name: &str) -> Outcome<dat::Ia> {
-    attempt(name).map_err(|why| why.message(name))?;
-    Ok(dat::Ia::open(name)?)
+    let held = (!is_verbose()).then(HeldStderr::begin);
+    let opened = dat::Ia::open(name);
+    let log = held.and_then(Result::ok).map(HeldStderr::end);
+    let log = log.unwrap_or_default();
+    let why = match opened {
+        Ok(ia) => {
+            pass_on(log.lines());
+            return Ok(ia);
+        }
+        Err(error) => match (logged(name, &log), error) {
+            (Some(text), _) => Unopened::Refused(text),
+            (None, dat::Error::Lookup(error)) => Unopened::NoProvider(no_provider(error, name)?),
+            (None, error) => Unopened::Refused(error.to_string()),
+        },
+    };
+    // What is in no log of ours, such as the messages of a classic provider.
+    pass_on(log.lines().filter(|line| !line.contains("] error: ")));
+    Err(why.message(name).into())
+}
+
+fn pass_on<'a>(lines: impl Iterator<Item = &'a str>) {
+    for line in lines {
+        // Without standard error there is nothing to tell it to.
+        let _ = writeln!(io::stderr(), "{line}");
+    }
 }
 
 /// Opens the IA in a process that was started for that. [`Unopened::of`] reads what it says.
 pub(crate) fn in_own_process(name: &str) -> Outcome<dat::Ia> {
     match dat::Ia::open(name) {
         Err(dat::Error::Lookup(error)) => {
-            let text = match error {
-                LookupError::NoEntry(_) => {
-                    assess::explain_missing(&Catalog::of(&read::configuration()?), name)
-                }
-                error => error.to_string(),
-            };
-            eprintln!("dat: {text}");
+            eprintln!("dat: {}", no_provider(error, name)?);
             Err(Status(NO_PROVIDER).into())
         }
         opened => Ok(opened?),
+    }
+}
+
+/// Returns the message about a name that does not lead to a provider.
+fn no_provider(error: LookupError, name: &str) -> Outcome<String> {
+    match error {
+        LookupError::NoEntry(_) => {
+            let catalog = Catalog::of(&read::configuration()?);
+            Ok(assess::explain_missing(&catalog, name))
+        }
+        error => Ok(error.to_string()),
     }
 }
 
@@ -184,12 +221,6 @@ pub(crate) fn attempt(name: &str) -> Result<(), Unopened> {
 pub(crate) fn is_verbose() -> bool {
     let level = std::env::var("DAT_LOG").unwrap_or_default();
     ["warn", "info", "debug", "trace"].contains(&level.as_str())
-}
-
-/// Returns what a provider says in the log of an attempt to open the IA; without that, what the command says.
-fn cause(name: &str, log: &str) -> Option<String> {
-    let said = || log.lines().find_map(|line| line.strip_prefix("dat: "));
-    logged(name, log).or_else(|| said().map(str::to_owned))
 }
 
 /// Returns the first error of the log that a provider has written when it did not open the IA.
@@ -301,23 +332,29 @@ pub(crate) fn require_host(ia: Option<&str>, host: &str, command: &str) -> Outco
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
     use super::*;
 
     #[test]
     fn the_first_error_of_a_log_is_the_cause() {
+        let cause = |log: &str, status| {
+            let why = Unopened::of("a", log, ExitStatus::from_raw(status << 8));
+            let is_refusal = matches!(why, Unopened::Refused(_));
+            (why.to_string(), is_refusal)
+        };
         let log = "softrxe_engine[7] warning: slow\nsoftrxe_engine[7] error: the port is taken ia=\"a\"\n\
                    udapl[7] error: dat_ia_open(\"a\") failed; its entry is dat.conf:1\ndat: out of resources\n";
-        assert_eq!(cause("a", log).as_deref(), Some("the port is taken"));
+        assert_eq!(cause(log, 1), ("the port is taken".into(), true));
         let log = "dat_verbs[7] error: a: no device\n";
-        assert_eq!(cause("a", log).as_deref(), Some("no device"));
-        // A provider that logs nothing.
+        assert_eq!(cause(log, 1), ("no device".into(), true));
+        // A provider that logs nothing, and one that logs why it registers nothing.
         let log = "udapl[7] error: dat_ia_open(\"a\") failed; its entry is dat.conf:1\ndat: dat_ia_open: no memory\n";
-        assert_eq!(cause("a", log).as_deref(), Some("dat_ia_open: no memory"));
-        assert_eq!(
-            cause("a", "dat: no such IA\n").as_deref(),
-            Some("no such IA")
-        );
-        assert_eq!(cause("a", ""), None);
+        assert_eq!(cause(log, 1), ("dat_ia_open: no memory".into(), true));
+        let log = "filter[7] error: a: no file\ndat: it registered no provider\n";
+        assert_eq!(cause(log, 3), ("no file".into(), true));
+        assert_eq!(cause("dat: no such IA\n", 3), ("no such IA".into(), false));
+        assert!(cause("", 1).0.contains("exit status: 1"));
     }
 
     #[test]
