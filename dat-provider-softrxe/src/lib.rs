@@ -13,5 +13,5 @@ pub use provider::SoftRxe;
 
 dat_abi::export_provider!(
     SoftRxe,
-    settings: [provider::SETTINGS, dat_verbs::SETTINGS, softrxe_engine::SETTINGS]
+    settings: [provider::SETTINGS, dat_verbs::SETTINGS, softrxe_engine::SETTINGS, provider::RELATIONS]
 );

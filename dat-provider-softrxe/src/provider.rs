@@ -21,6 +21,24 @@ const ENGINES: &[&str] = &["kernel", "user", "auto"];
 /// The values of [`ENGINE`], for `dat_abi::export_provider!`.
 pub(crate) const SETTINGS: &str = "engine one-of kernel user auto\n";
 
+/// Which settings the engines and each other exclude, for `dat_abi::export_provider!`.
+pub(crate) const RELATIONS: &str = "\
+keepalive only engine user auto
+pcap only engine user auto
+holder only engine user auto
+near only engine user auto
+ring only engine user auto
+lanes only engine user auto
+cm only engine kernel auto
+gid_index only engine kernel auto
+inline only engine kernel auto
+tos only engine kernel auto
+resolve_timeout only engine kernel auto
+resolve_retry only engine kernel auto
+near idle pcap
+lanes idle pcap
+";
+
 /// The implementation of Soft-RoCE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Engine {
@@ -129,6 +147,24 @@ mod tests {
         }
         assert_eq!(choose("v0 0 engine=kernel tos=1"), Ok(Some(Engine::Kernel)));
         assert_eq!(choose("lo 0 engine=user pcap=x"), Ok(Some(Engine::User)));
+    }
+
+    #[test]
+    fn the_relations_are_those_of_the_engines_keys() {
+        let only = |of: Engine, other: Engine, name: &str| {
+            let own = of.keys().iter().filter(|key| !other.keys().contains(key));
+            own.map(|key| format!("{key} only {ENGINE} {name} auto"))
+                .collect::<Vec<_>>()
+        };
+        let mut wants = only(Engine::User, Engine::Kernel, "user");
+        wants.extend(only(Engine::Kernel, Engine::User, "kernel"));
+        let mut has: Vec<&str> = RELATIONS
+            .lines()
+            .filter(|l| !l.contains(" idle "))
+            .collect();
+        wants.sort();
+        has.sort_unstable();
+        assert_eq!(has, wants);
     }
 
     #[test]

@@ -22,6 +22,9 @@ pub struct Request<'a> {
 /// Longest chain of aliases that is followed.
 const LONGEST_CHAIN: usize = 8;
 
+/// Patterns that a message names behind names.
+const PATTERNS: usize = 3;
+
 /// All entries of one configuration. Those that win over others come first.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
@@ -271,14 +274,37 @@ impl Catalog {
         names
     }
 
+    /// Returns the patterns of user-level entries of a major version, each once.
+    fn patterns(&self, major: u32) -> Vec<&str> {
+        let entries = self.parsed.entries.iter();
+        let patterns = entries.filter(|e| !e.api.kernel && e.api.major == major && e.is_pattern());
+        let mut names: Vec<&str> = Vec::new();
+        for entry in patterns {
+            if !names.contains(&entry.name.as_str()) {
+                names.push(&entry.name);
+            }
+        }
+        names
+    }
+
     /// Returns the message for a name that no entry has. It names an alias that leads nowhere, and an entry that was left out: it may be
     /// the one that was meant.
     fn explain_unknown(&self, request: &Request<'_>) -> String {
         let names = self.names(request.major);
-        let list = if names.is_empty() {
-            format!("no entry of u{}.x", request.major)
-        } else {
-            names.join(", ")
+        let patterns = self.patterns(request.major);
+        let list = match (names.is_empty(), patterns.is_empty()) {
+            (true, true) => format!("no entry of u{}.x", request.major),
+            (true, false) => format!("the patterns {}", patterns.join(", ")),
+            (false, true) => names.join(", "),
+            (false, false) => {
+                let first: Vec<&str> = patterns.iter().copied().take(PATTERNS).collect();
+                let more = match patterns.len() - first.len() {
+                    0 => String::new(),
+                    n => format!(" and {n} more"),
+                };
+                let (names, first) = (names.join(", "), first.join(", "));
+                format!("{names}, and the patterns {first}{more}")
+            }
         };
         let hint = conf::suggest::hint(request.name, names);
         let source = &self.source;
@@ -421,6 +447,22 @@ mod tests {
             text.contains("t.conf has no IA \"c\"; it has: a, b"),
             "{text}"
         );
+        let line = |name: &str| format!("{name} u2.0 threadsafe default p.so v.1.0 \"* 0\" \"\"\n");
+        let said = |text: &str| {
+            let parsed = conf::parse(text.as_bytes(), Path::new("p.conf"));
+            let request = Request {
+                name: "c",
+                major: 2,
+                minor: 0,
+                thread_safe: false,
+            };
+            Catalog::new(parsed, vec!["p.conf".into()]).explain_missing(&request)
+        };
+        let text = said(&(line("x-*") + &line("y-*-1") + &line("x-*")));
+        assert!(text.ends_with("it has: the patterns x-*, y-*-1"), "{text}");
+        let text = said(&["a", "x-*", "y-*", "z-*", "w-*"].map(line).concat());
+        let wants = "it has: a, and the patterns x-*, y-*, z-* and 1 more";
+        assert!(text.ends_with(wants), "{text}");
         let text = catalog().explain_missing(&Request {
             name: "b",
             major: 1,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use crate::conf::mistakes::is_for_a_shell;
+use crate::conf::suggest;
 use crate::elf::{ElfError, Machine, OWN, Object};
 use crate::search::{TRIPLE, gained_rights};
 
@@ -68,8 +69,7 @@ pub fn locate(library: &str, more: &[PathBuf]) -> Result<Library, LibraryError> 
         });
     }
     let mut first_error = None;
-    let folders = [loader_folders(), more.to_vec()].concat();
-    for folder in &folders {
+    for folder in &[chosen_folders(), loader_folders(), more.to_vec()].concat() {
         let path = folder.join(library);
         if !path.exists() {
             continue;
@@ -79,19 +79,72 @@ pub fn locate(library: &str, more: &[PathBuf]) -> Result<Library, LibraryError> 
             Err(error) => _ = first_error.get_or_insert(error),
         }
     }
-    Err(first_error.unwrap_or_else(|| {
-        let mut places: Vec<String> = Vec::new();
-        for folder in folders {
-            let text = folder.display().to_string();
-            if !places.contains(&text) {
-                places.push(text);
-            }
-        }
-        LibraryError::Missing {
-            library: library.to_owned(),
-            places: places.join(", "),
-        }
+    Err(first_error.unwrap_or_else(|| LibraryError::Missing {
+        library: library.to_owned(),
+        places: places(more),
     }))
+}
+
+/// Names the folders that were searched. Those of the dynamic loader, of which machines have many, are named together.
+fn places(more: &[PathBuf]) -> String {
+    let mut places: Vec<String> = Vec::new();
+    for folder in chosen_folders().iter().chain(more) {
+        let text = folder.display().to_string();
+        if folder.is_dir() && !places.contains(&text) {
+            places.push(text);
+        }
+    }
+    const LOADERS: &str = "the dynamic loader's folders (/etc/ld.so.conf, /lib, /usr/lib)";
+    if places.is_empty() {
+        return LOADERS.to_owned();
+    }
+    format!("{}, nor in {LOADERS}", places.join(", "))
+}
+
+/// Returns the provider's library whose name differs from a missing one so little that it was probably meant: a name, or for a path
+/// a path. `more` are folders as for [`locate`].
+#[must_use]
+pub fn nearest(library: &str, more: &[PathBuf]) -> Option<String> {
+    let wanted = Path::new(library);
+    let is_path = library.contains('/');
+    let folders = match wanted.parent() {
+        Some(parent) if is_path => vec![parent.to_owned()],
+        _ => [chosen_folders(), loader_folders(), more.to_vec()].concat(),
+    };
+    let word = stem(wanted.file_name()?.to_str()?);
+    let mut near: Vec<(String, PathBuf)> = Vec::new();
+    for entry in folders
+        .iter()
+        .filter_map(|f| fs::read_dir(f).ok())
+        .flatten()
+    {
+        let Some(path) = entry.ok().map(|entry| entry.path()) else {
+            continue;
+        };
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        let of_file = stem(name).to_owned();
+        if name.contains(".so") && suggest::nearest(word, [of_file.as_str()]).is_some() {
+            near.push((of_file, path));
+        }
+    }
+    near.retain(|(_, path)| {
+        let object = Object::read(path).ok();
+        object.is_some_and(|o| o.machine() == OWN && o.exports("dat_provider_init") == Some(true))
+    });
+    let best = suggest::nearest(word, near.iter().map(|(stem, _)| stem.as_str()))?;
+    let (_, path) = near.iter().find(|(stem, _)| stem == best)?;
+    let text = if is_path {
+        path.as_os_str()
+    } else {
+        path.file_name()?
+    };
+    text.to_str().map(str::to_owned)
+}
+
+/// Returns the part of a library's file name that tells it from others: `x` of `libx.so.2`.
+fn stem(name: &str) -> &str {
+    let name = name.strip_prefix("lib").unwrap_or(name);
+    name.split_once(".so").map_or(name, |(stem, _)| stem)
 }
 
 fn open(path: &Path) -> Result<Library, LibraryError> {
@@ -115,12 +168,16 @@ fn open(path: &Path) -> Result<Library, LibraryError> {
     }
 }
 
-/// Returns the folders that the dynamic loader searches: `LD_LIBRARY_PATH`, those of /etc/ld.so.conf, and its own.
+/// Returns the folders of `LD_LIBRARY_PATH`, which the dynamic loader searches first.
+fn chosen_folders() -> Vec<PathBuf> {
+    let given = env::var_os("LD_LIBRARY_PATH").filter(|_| !gained_rights());
+    let folders = given.iter().flat_map(env::split_paths);
+    folders.filter(|p| !p.as_os_str().is_empty()).collect()
+}
+
+/// Returns the further folders that the dynamic loader searches: those of /etc/ld.so.conf, and its own.
 fn loader_folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
-    if let Some(given) = env::var_os("LD_LIBRARY_PATH").filter(|_| !gained_rights()) {
-        folders.extend(env::split_paths(&given).filter(|p| !p.as_os_str().is_empty()));
-    }
     configured_folders(Path::new("/etc/ld.so.conf"), 0, &mut folders);
     for base in ["/lib", "/usr/lib"] {
         folders.push(Path::new(base).join(TRIPLE));

@@ -2,6 +2,10 @@
 //!
 //! A provider exports the text `dat_rs_settings`: lines `KEY number LEAST MOST`, `KEY one-of WORD...` or `KEY text`. It is read from
 //! the file, so that a check runs no code of the library. A classic provider declares nothing, and nothing is checked.
+//!
+//! Lines behind those say how settings depend on each other: `KEY only OTHER WORD...` if the provider refuses KEY beside OTHER with
+//! another value than these, and `KEY idle OTHER` if KEY is without effect where OTHER is set. Registries that do not know them take
+//! them for repetitions of KEY, which they ignore.
 
 use dat_core::ia_params::IaParams;
 use serde::Deserialize;
@@ -13,7 +17,23 @@ use crate::elf::Object;
 
 /// The settings that a provider declares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Declared(Vec<(String, Kind)>);
+pub struct Declared {
+    settings: Vec<(String, Kind)>,
+    relations: Vec<Relation>,
+}
+
+/// How a setting depends on another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Relation {
+    /// The provider refuses it beside other values of `other` than `words`.
+    Only {
+        key: String,
+        other: String,
+        words: Vec<String>,
+    },
+    /// It is without effect where `other` is set.
+    Idle { key: String, other: String },
+}
 
 /// The values of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,12 +64,26 @@ impl Declared {
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut all: Vec<(String, Kind)> = Vec::new();
+        let mut relations = Vec::new();
         for line in text.lines() {
             let mut words = line.split_whitespace();
             let (Some(key), kind) = (words.next(), words.next()) else {
                 continue;
             };
             let rest: Vec<String> = words.map(str::to_owned).collect();
+            let is_known = all.iter().any(|(known, _)| known == key);
+            if let (true, Some((other, words))) = (is_known, rest.split_first()) {
+                let (key, other) = (key.to_owned(), other.clone());
+                match kind {
+                    Some("only") => {
+                        let words = words.to_vec();
+                        relations.push(Relation::Only { key, other, words });
+                    }
+                    Some("idle") => relations.push(Relation::Idle { key, other }),
+                    _ => {}
+                }
+                continue;
+            }
             let bound =
                 |at: usize, usual| rest.get(at).and_then(|w| w.parse().ok()).unwrap_or(usual);
             let kind = match kind {
@@ -60,17 +94,20 @@ impl Declared {
                 Some("one-of") => Kind::OneOf(rest),
                 _ => Kind::Text,
             };
-            if !all.iter().any(|(known, _)| known == key) {
+            if !is_known {
                 all.push((key.to_owned(), kind));
             }
         }
-        Self(all)
+        Self {
+            settings: all,
+            relations,
+        }
     }
 
     /// Returns true if the values of the setting are numbers.
     #[must_use]
     pub fn is_number(&self, key: &str) -> bool {
-        self.0.iter().any(|(known, kind)| match kind {
+        self.settings.iter().any(|(known, kind)| match kind {
             _ if known != key => false,
             Kind::Number { .. } => true,
             Kind::OneOf(words) => words.iter().all(|word| is_digits(word)),
@@ -89,16 +126,11 @@ impl Declared {
             let fault = if again {
                 Some(format!("{} is set twice", setting.key))
             } else {
-                self.check_one(setting).err()
+                let of_one = self.check_one(setting).err();
+                of_one.or_else(|| self.refused(setting, entry))
             };
-            errors.extend(fault.map(|text| ConfError {
-                origin: Origin {
-                    path: entry.origin.path.clone(),
-                    line: setting.place.line,
-                },
-                column: setting.place.column,
-                kind: ConfErrorKind::Provider(text),
-            }));
+            let fault = fault.map(ConfErrorKind::Provider);
+            errors.extend(fault.map(|kind| located(entry, setting, kind)));
         }
         if let (true, Err(error)) = (errors.is_empty(), IaParams::parse(&entry.ia_params)) {
             let place = entry.places.params;
@@ -114,9 +146,48 @@ impl Declared {
         errors
     }
 
+    /// Returns a warning for each setting that another one makes ineffective. The IA opens.
+    #[must_use]
+    pub fn warnings(&self, entry: &Entry) -> Vec<ConfError> {
+        let mut warnings = Vec::new();
+        for setting in &entry.places.settings {
+            let idle = self.relations.iter().find_map(|relation| match relation {
+                Relation::Idle { key, other } if *key == setting.key => value_of(entry, other),
+                _ => None,
+            });
+            warnings.extend(idle.map(|by| {
+                let kind = ConfErrorKind::NoEffect {
+                    key: setting.key.clone(),
+                    by: by.key.clone(),
+                };
+                located(entry, setting, kind)
+            }));
+        }
+        warnings
+    }
+
+    /// Says that the provider refuses a setting beside another one of the entry.
+    fn refused(&self, setting: &Setting, entry: &Entry) -> Option<String> {
+        self.relations.iter().find_map(|relation| {
+            let Relation::Only { key, other, words } = relation else {
+                return None;
+            };
+            if *key != setting.key {
+                return None;
+            }
+            let value = value_of(entry, other)?.value.to_string();
+            (!words.contains(&value)).then(|| {
+                format!(
+                    "{key} is not possible with {other}={value}, only with {other}={}",
+                    words.join(&format!(" or {other}="))
+                )
+            })
+        })
+    }
+
     fn check_one(&self, setting: &Setting) -> Result<(), String> {
-        let Some((key, kind)) = self.0.iter().find(|(key, _)| *key == setting.key) else {
-            let keys = || self.0.iter().map(|(key, _)| key.as_str());
+        let Some((key, kind)) = self.settings.iter().find(|(key, _)| *key == setting.key) else {
+            let keys = || self.settings.iter().map(|(key, _)| key.as_str());
             return Err(format!(
                 "the provider has no setting {:?}{}; known ones: {}",
                 setting.key,
@@ -130,6 +201,23 @@ impl Declared {
                 setting.value.to_string()
             )
         })
+    }
+}
+
+/// Returns the setting of this key that an entry has.
+fn value_of<'a>(entry: &'a Entry, key: &str) -> Option<&'a Setting> {
+    entry.places.settings.iter().find(|s| s.key == key)
+}
+
+/// Returns a fault at the place of a setting.
+fn located(entry: &Entry, setting: &Setting, kind: ConfErrorKind) -> ConfError {
+    ConfError {
+        origin: Origin {
+            path: entry.origin.path.clone(),
+            line: setting.place.line,
+        },
+        column: setting.place.column,
+        kind,
     }
 }
 
@@ -259,6 +347,34 @@ mod tests {
                 said.len() == 1 && said[0].contains(wants),
                 "{said:?} lacks {wants}"
             );
+        }
+    }
+
+    #[test]
+    fn settings_that_exclude_each_other_are_named_at_their_columns() {
+        let relations = "lanes number 1 16\nlanes only engine user auto\nlanes idle pcap\n";
+        let declared = Declared::parse(&(DECLARED.to_owned() + relations));
+        let said = |params: &str| {
+            let line = format!("a u2.0 threadsafe default l v.1.0 \"{params}\" \"\"");
+            let parsed = parse(line.as_bytes(), Path::new("c"));
+            let entry = &parsed.entries[0];
+            let all = [declared.check(entry), declared.warnings(entry)].concat();
+            all.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        for params in ["lanes=2", "lanes=2 engine=user", "pcap=/x engine=kernel"] {
+            assert_eq!(said(params), [""; 0], "{params}");
+        }
+        for (params, wants) in [
+            (
+                "lo 0 lanes=2 engine=kernel",
+                "c:1:41: lanes is not possible with engine=kernel, only with engine=user or engine=auto; this IA does not open",
+            ),
+            (
+                "lo 0 pcap=/x lanes=2",
+                "c:1:49: warning: lanes has no effect beside pcap",
+            ),
+        ] {
+            assert_eq!(said(params), [wants]);
         }
     }
 

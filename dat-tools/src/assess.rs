@@ -1,14 +1,17 @@
 //! Judges entries of dat.conf without running a library's code: whether the library is there and for this machine, exports a
 //! provider's init, and has the entry's settings.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 
+use dat_registry::catalog::{Catalog, Request};
 use dat_registry::conf::{ConfError, ConfErrorKind, Entry, Origin, Place};
-use dat_registry::library::{self, Library};
+use dat_registry::library::{self, Library, LibraryError};
 use dat_registry::search;
 use dat_registry::settings::Declared;
 
-use crate::machine::Device;
+use crate::machine::{self, Device};
 use crate::read;
 
 /// What was found about an entry.
@@ -18,6 +21,8 @@ pub(crate) struct Verdict {
     pub(crate) library: Option<String>,
     /// Why the entry cannot be opened.
     pub(crate) faults: Vec<ConfError>,
+    /// What is without effect.
+    pub(crate) warnings: Vec<ConfError>,
 }
 
 /// Judges one entry.
@@ -46,20 +51,45 @@ pub(crate) fn entry(entry: &Entry) -> Verdict {
     }
     let folders = search::library_folders(read::own_path().as_deref(), &entry.origin.path);
     match library::locate(&entry.library, &folders) {
-        Err(error) => verdict
-            .faults
-            .push(at(entry.places.library, error.to_string())),
+        Err(error) => {
+            let text = format!("{error}{}", hint(&error, entry));
+            verdict.faults.push(at(entry.places.library, text));
+        }
         Ok(found) => {
             verdict
                 .faults
                 .extend(init(&found).map(|text| at(entry.places.library, text)));
             if let Some(declared) = Declared::of(&found.object) {
                 verdict.faults.extend(declared.check(entry));
+                verdict.warnings.extend(declared.warnings(entry));
             }
             verdict.library = Some(found.path.display().to_string());
         }
     }
     verdict
+}
+
+/// Returns `; did you mean "..."?` where the library of an entry is missing and another has nearly its name.
+fn hint(error: &LibraryError, entry: &Entry) -> String {
+    // One name is often that of many entries, and the search lists folders with thousands of files.
+    static FOUND: Mutex<BTreeMap<String, Option<String>>> = Mutex::new(BTreeMap::new());
+    if !matches!(error, LibraryError::Missing { .. }) {
+        return String::new();
+    }
+    let mut all = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    let near = all.entry(entry.library.clone()).or_insert_with(|| {
+        let folders = search::library_folders(read::own_path().as_deref(), &entry.origin.path);
+        library::nearest(&entry.library, &folders)
+    });
+    near.as_ref()
+        .map_or_else(String::new, |name| format!("; did you mean {name:?}?"))
+}
+
+/// Returns `; did you mean "..."?` where the library of an entry is missing and another has nearly its name.
+pub(crate) fn library_hint(entry: &Entry) -> String {
+    let folders = search::library_folders(read::own_path().as_deref(), &entry.origin.path);
+    let missing = library::locate(&entry.library, &folders).err();
+    missing.map_or_else(String::new, |error| hint(&error, entry))
 }
 
 /// Says that a library is no provider.
@@ -91,31 +121,86 @@ pub(crate) fn missing_device(entry: &Entry, devices: &[Device]) -> Option<String
     (!exists).then(|| format!("this machine has no device, netdev or address {word:?}"))
 }
 
-/// Returns the name of an IA that a pattern stands for on this machine: `ofa-v2-mlx5_0-1` for `ofa-v2-*-1`. `None` if only the library knows
-/// what its devices are.
+/// Returns the names of the IAs that a pattern stands for on this machine, one for each device: `ofa-v2-mlx5_0-1` for `ofa-v2-*-1`. None if
+/// only the library knows what its devices are.
 ///
 /// # Errors
 /// This machine has no such device; the text says so.
-pub(crate) fn of_pattern(entry: &Entry, devices: &[Device]) -> Result<Option<String>, String> {
+pub(crate) fn of_pattern(entry: &Entry, devices: &[Device]) -> Result<Vec<String>, String> {
+    let name_with = |part: &str| entry.name.replacen('*', part, 1);
+    let mut words = entry.ia_params.split_whitespace();
+    let device = words.next().filter(|word| !word.contains('='));
+    let Some((start, end)) = device.and_then(|word| word.split_once('*')) else {
+        // The device is the same for each name, so any name will do.
+        return match missing_device(entry, devices) {
+            Some(none) => Err(none),
+            None => Ok(device.map(name_with).into_iter().collect()),
+        };
+    };
     let kind = match &entry.library {
         library if library.contains("softrxe") => "netdev",
         library if library.contains("ibverbs") || library.contains("libdapl") => "verbs",
-        _ => return Ok(None),
+        _ => return Ok(Vec::new()),
     };
-    let port = entry.ia_params.split_whitespace().nth(1);
-    let port: Option<u32> = port.and_then(|word| word.parse().ok());
+    let port: Option<u32> = words.next().and_then(|word| word.parse().ok());
     let port = port.filter(|number| *number != 0);
-    let is_candidate = |d: &&Device| {
-        let has_port = port.is_none_or(|port| d.port.unwrap_or(1) == port);
-        d.kind == kind && d.why_not.is_none() && has_port
-    };
-    let with_port = port.map_or_else(String::new, |port| format!(" with port {port}"));
-    match devices.iter().find(is_candidate) {
-        Some(device) => Ok(Some(entry.name.replacen('*', &device.name, 1))),
-        None => Err(format!(
-            "this machine has no {kind} device{with_port} for the *"
-        )),
+    let mut names: Vec<String> = Vec::new();
+    for device in devices {
+        let has_port = port.is_none_or(|port| device.port.unwrap_or(1) == port);
+        let is_candidate = device.kind == kind && device.why_not.is_none() && has_port;
+        let part = device.name.strip_prefix(start);
+        let part = part.and_then(|part| part.strip_suffix(end));
+        if let Some(name) = part.filter(|_| is_candidate).map(name_with)
+            && !names.contains(&name)
+        {
+            names.push(name);
+        }
     }
+    if names.is_empty() {
+        let with_port = port.map_or_else(String::new, |port| format!(" with port {port}"));
+        return Err(format!(
+            "this machine has no {kind} device{with_port} for the *"
+        ));
+    }
+    Ok(names)
+}
+
+/// Returns the names of 2.0 that the patterns of a configuration stand for on this machine, as far as their entries have no fault.
+pub(crate) fn names_of_patterns(catalog: &Catalog, devices: &[Device]) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for one in patterns(catalog).filter(|one| entry(one).faults.is_empty()) {
+        for name in of_pattern(one, devices).unwrap_or_default() {
+            if !all.contains(&name) {
+                all.push(name);
+            }
+        }
+    }
+    all
+}
+
+/// Returns the patterns of a configuration that programs of 2.0 can use.
+pub(crate) fn patterns(catalog: &Catalog) -> impl Iterator<Item = &Entry> {
+    let entries = catalog.entries().iter();
+    entries.filter(|e| e.is_pattern() && !e.api.kernel && e.api.major == 2)
+}
+
+/// Says why no entry has the name, and which names patterns stand for on this machine.
+pub(crate) fn explain_missing(catalog: &Catalog, name: &str) -> String {
+    let request = Request {
+        name,
+        major: 2,
+        minor: 0,
+        thread_safe: false,
+    };
+    let mut text = catalog.explain_missing(&request);
+    let names = names_of_patterns(catalog, &machine::devices().unwrap_or_default());
+    if !names.is_empty() {
+        text += &format!(
+            "; on this machine its patterns stand for {}",
+            names.join(", ")
+        );
+    }
+    text
 }
 
 fn is_host(word: &str) -> bool {
@@ -209,11 +294,17 @@ mod tests {
         let verbs = "libdat-provider-ibverbs.so.2";
         let none = "this machine has no verbs device with port 1 for the *";
         assert_eq!(of(verbs, "* 1", &[eth]), Err(none.to_owned()));
-        assert_eq!(of(verbs, "* 1", &both), Ok(Some("x-mlx5_0-1".to_owned())));
-        assert_eq!(of(verbs, "* 0", &both), Ok(Some("x-mlx5_0-1".to_owned())));
+        let one = |name: &str| Ok(vec![name.to_owned()]);
+        assert_eq!(of(verbs, "* 1", &both), one("x-mlx5_0-1"));
+        assert_eq!(of(verbs, "* 0", &both), one("x-mlx5_0-1"));
         assert!(of(verbs, "* 2", &both).is_err());
         let softrxe = "libdat-provider-softrxe.so.2";
-        assert_eq!(of(softrxe, "* 0", &both), Ok(Some("x-eth0-1".to_owned())));
-        assert_eq!(of("libmine.so", "* 0", &[]), Ok(None));
+        assert_eq!(of(softrxe, "* 0", &both), one("x-eth0-1"));
+        assert_eq!(of(softrxe, "eth* 0", &both), one("x-0-1"));
+        assert_eq!(of(softrxe, "eth0 0 mtu=1024", &both), one("x-eth0-1"));
+        assert_eq!(of("libmine.so", "* 0", &[]), Ok(Vec::new()));
+        assert_eq!(of(softrxe, "engine=user", &[]), Ok(Vec::new()));
+        let none = "this machine has no device, netdev or address \"nosuch0\"";
+        assert_eq!(of(softrxe, "nosuch0 0", &both), Err(none.to_owned()));
     }
 }

@@ -130,7 +130,8 @@ fn judge(files: &[Found], all: &mut Report) -> Vec<ConfError> {
     all.aliases += catalog.aliases().len();
     let mut faults = catalog.errors().to_vec();
     for entry in catalog.entries() {
-        faults.extend(assess::entry(entry).faults);
+        let verdict = assess::entry(entry);
+        faults.extend(verdict.faults.into_iter().chain(verdict.warnings));
     }
     faults.extend(catalog.faults());
     let mut sorted = Vec::new();

@@ -93,6 +93,12 @@ pub(crate) enum Command {
         /// Name of the IA.
         ia: String,
     },
+    /// Open an IA and end: a process that other commands start, since the log and a crash are its own.
+    #[command(hide = true)]
+    TryOpen {
+        /// Name of the IA.
+        ia: String,
+    },
     /// Answer `dat ping` and `dat perf` of other processes and hosts, until interrupted.
     Serve(Serve),
     /// Send messages to `dat serve`, and print how long each takes there and back. Every byte is compared.
@@ -134,7 +140,7 @@ A rule is TARGET WHEN WHAT; # begins a comment.
            fail=ERROR (a call returns it and does nothing) or fail=STATUS (a completion has it),
            drop (a request is posted but does nothing; a completion is not delivered), corrupt[=BYTES] (what was received or read)
 
-The same seed and the same order of calls give the same faults. docs/design/filters.md says what each means for RDMA.
+The same seed and the same order of calls give the same faults. design/filters.md of the documentation says what each means for RDMA.
 
 The exit status is the program's; 128 and the signal's number if a signal ended it.
 

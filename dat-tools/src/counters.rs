@@ -7,8 +7,8 @@ use std::thread;
 
 use serde_json::json;
 
-use crate::Outcome;
 use crate::cli::Counters;
+use crate::{Outcome, open};
 
 /// Names and values.
 type Values = Vec<(String, u64)>;
@@ -16,7 +16,7 @@ type Values = Vec<(String, u64)>;
 /// Prints the counters, or with `--watch` their changes.
 pub(crate) fn run(arguments: &Counters, json: bool) -> Outcome {
     let seconds = arguments.interval.as_secs_f64();
-    let ia = dat::Ia::open(&arguments.ia)?;
+    let ia = open::named(&arguments.ia)?;
     let device = ia.attributes()?.adapter;
     let read = || {
         let mut all = of_ia(&ia);

@@ -2,8 +2,11 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Write as _};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use dat::{
@@ -42,8 +45,7 @@ struct Side {
 }
 
 impl Side {
-    fn new(name: &str) -> Result<Self, dat::Error> {
-        let ia = Ia::open(name)?;
+    fn new(ia: Ia) -> Result<Self, dat::Error> {
         let pz = ia.create_pz()?;
         let done = ia.create_evd(256, Streams::DTO)?;
         let connections = ia.create_evd(16, Streams::CR | Streams::CONNECTION)?;
@@ -142,7 +144,7 @@ fn verify(what: &str, got: &[u8], expected: &[u8]) -> Outcome {
 
 /// Runs the passive process: prints its address, listens, and answers.
 pub(crate) fn peer(name: &str) -> Outcome {
-    let side = Side::new(name)?;
+    let side = Side::new(open::in_own_process(name)?)?;
     let listener = side.ia.listen(None, &side.connections)?;
     println!("{} {}", side.ia.attributes()?.address, listener.conn_qual());
     side.post_recv()?;
@@ -187,20 +189,76 @@ fn accept(side: &Side, _listening: &Listener) -> Outcome {
 }
 
 /// The other process; dropping this kills it.
-struct Peer(Child);
+struct Peer {
+    child: Child,
+    /// Set when it has opened the IA.
+    has_opened: Arc<AtomicBool>,
+    /// Returns what it wrote to standard error before.
+    reader: Option<JoinHandle<String>>,
+}
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
+}
+
+impl Peer {
+    /// Starts the process, and returns its address and connection qualifier.
+    fn start(name: &str) -> Outcome<(Self, String)> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["demo-peer", name])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let has_opened = Arc::new(AtomicBool::new(false));
+        let reader = {
+            let has_opened = Arc::clone(&has_opened);
+            let follow = move || follow(stderr, &has_opened);
+            thread::Builder::new().spawn(follow)?
+        };
+        let mut peer = Self {
+            child,
+            has_opened,
+            reader: Some(reader),
+        };
+        let mut line = String::new();
+        BufReader::new(stdout.ok_or("no pipe to the other process")?).read_line(&mut line)?;
+        if line.ends_with('\n') {
+            peer.has_opened.store(true, Ordering::Relaxed);
+            return Ok((peer, line));
+        }
+        let status = peer.child.wait()?;
+        let log = peer.reader.take().and_then(|reader| reader.join().ok());
+        let why = open::Unopened::of(name, &log.unwrap_or_default(), status);
+        Err(why.message(name).into())
+    }
+}
+
+/// Passes on what the other process writes to standard error. While it opens the IA, errors are kept and returned: the caller tells them.
+fn follow(stderr: Option<ChildStderr>, has_opened: &AtomicBool) -> String {
+    let mut kept = String::new();
+    let lines = stderr.map(BufReader::new).map(BufRead::lines);
+    for line in lines.into_iter().flatten().map_while(Result::ok) {
+        let is_open = has_opened.load(Ordering::Relaxed);
+        if !is_open {
+            kept.push_str(&line);
+            kept.push('\n');
+        }
+        if is_open || open::is_verbose() {
+            // Without standard error there is nothing to tell it to.
+            let _ = writeln!(std::io::stderr(), "{line}");
+        }
+    }
+    kept
 }
 
 /// Returns the IA to use: the named one, or the first of dat.conf that opens. Says which ones it skips.
 fn choose(name: Option<&str>, json: bool) -> Outcome<String> {
     if let Some(name) = name {
-        // Tried first in a process of its own: both processes of the demo would log the same reason.
-        open::attempt(name).map_err(|why| format!("IA {name} does not open: {why}"))?;
         return Ok(name.to_owned());
     }
     let open::First { name, skipped } = open::first()?;
@@ -215,25 +273,20 @@ fn choose(name: Option<&str>, json: bool) -> Outcome<String> {
     Ok(name)
 }
 
+/// How the message begins where the other process has opened the IA and this one cannot.
+pub(crate) const ONLY_ONE: &str = "only one process at a time opens IA ";
+
 /// Runs both processes and prints the results.
 pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
     let name = choose(name, json)?;
-    let exe = std::env::current_exe()?;
-    let mut peer = Peer(
-        Command::new(exe)
-            .args(["demo-peer", &name])
-            .stdout(Stdio::piped())
-            .spawn()?,
-    );
-    let stdout = peer.0.stdout.take().ok_or("no pipe to the other process")?;
-    let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line)?;
+    let (mut peer, line) = Peer::start(&name)?;
     let (address, qual) = line
         .trim()
         .split_once(' ')
         .ok_or("the other process did not start; its message is above")?;
 
-    let side = Side::new(&name)?;
+    let ia = Ia::open(&name).map_err(|error| format!("{ONLY_ONE}{name}: {error}"))?;
+    let side = Side::new(ia)?;
     let attributes = side.ia.attributes()?;
     let mut results = Results {
         json,
@@ -247,7 +300,7 @@ pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
         println!(
             "two processes, {} and {}; every byte below was compared\n",
             std::process::id(),
-            peer.0.id()
+            peer.child.id()
         );
         println!(
             "{:<30} {:>9} {:>7} {:>12} {:>12}  verified",
@@ -316,7 +369,7 @@ pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
         Event::Ended { .. } => results.row("disconnect", 0, 1, start.elapsed()),
         other => return Err(format!("waited for the disconnect, got {other:?}").into()),
     }
-    let status = peer.0.wait()?;
+    let status = peer.child.wait()?;
     if !status.success() {
         return Err(format!("the other process ended with {status}").into());
     }
@@ -326,7 +379,7 @@ pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
             "adapter": attributes.adapter,
             "vendor": attributes.vendor,
             "address": attributes.address,
-            "processes": [std::process::id(), peer.0.id()],
+            "processes": [std::process::id(), peer.child.id()],
             "results": results.rows,
             "pass": true,
         });

@@ -7,7 +7,6 @@ mod limits;
 mod network;
 mod unopened;
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use dat_registry::catalog::{Catalog, Request};
@@ -15,7 +14,7 @@ use dat_registry::conf::{Effect, Entry};
 
 use finding::{Finding, State, edit, quoted};
 
-use crate::{Outcome, Reported, assess, open, read};
+use crate::{Outcome, Reported, assess, demo, open, read};
 
 /// Examines the machine, and the IA if one is named.
 pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
@@ -23,10 +22,13 @@ pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
     let entry = configuration(name, &mut findings);
     findings.extend(limits::all());
     findings.extend(network::all(entry.as_ref()));
-    if let (Some(name), Some(entry)) = (name, &entry) {
-        findings.extend(library(entry));
-        if entry.api.major == 2 {
-            opening(name, &entry.origin.path, &mut findings);
+    if let Some(entry) = &entry {
+        let of_library = library(entry);
+        let is_usable = of_library.iter().all(|f| f.state == State::Ok);
+        findings.extend(of_library);
+        // Else the reason would be told twice.
+        if is_usable && entry.api.major == 2 {
+            opening(entry, &mut findings);
         }
     }
     let bad = findings.iter().any(|finding| finding.state == State::Fault);
@@ -85,7 +87,10 @@ fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entr
             "dat check",
         ),
     });
-    let name = name?;
+    let Some(name) = name else {
+        findings.extend(libraries(&catalog));
+        return None;
+    };
     let request = |major, minor| Request {
         name,
         major,
@@ -106,11 +111,35 @@ fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entr
         None => findings.push(Finding::bad(
             "entry",
             State::Fault,
-            catalog.explain_missing(&request(2, 0)),
+            assess::explain_missing(&catalog, name),
             "dat list; dat devices",
         )),
     }
     entry
+}
+
+/// Examines the libraries of all entries: a fault if none of them can be used, so that nothing opens.
+fn libraries(catalog: &Catalog) -> Option<Finding> {
+    const CHECK: &str = "libraries";
+    let mut usable = Vec::new();
+    let mut faults = Vec::new();
+    for entry in catalog.entries() {
+        let verdict = assess::entry(entry);
+        match (verdict.faults.first(), verdict.library) {
+            (Some(fault), _) => faults.push(fault.to_string()),
+            (None, Some(path)) if !usable.contains(&path) => usable.push(path),
+            (None, _) => {}
+        }
+    }
+    if !usable.is_empty() {
+        return Some(Finding::ok(CHECK, usable.join(", ")));
+    }
+    let first = faults.first()?;
+    let text = match faults.len() {
+        1 => first.clone(),
+        n => format!("none of {n} entries has one that can be used: {first}"),
+    };
+    Some(Finding::bad(CHECK, State::Fault, text, "dat check"))
 }
 
 /// Examines the library of the entry.
@@ -130,22 +159,9 @@ fn library(entry: &Entry) -> Vec<Finding> {
     findings
 }
 
-/// Opens the IA, and moves data between two processes.
-fn opening(name: &str, file: &Path, findings: &mut Vec<Finding>) {
-    if let Err(why) = open::attempt(name) {
-        findings.push(unopened::finding(name, file, &why));
-        return;
-    }
-    match dat::Ia::open(name).and_then(|ia| ia.attributes()) {
-        Ok(attributes) => findings.push(Finding::ok(
-            "open",
-            format!("{} at {}", attributes.adapter, attributes.address),
-        )),
-        Err(error) => {
-            findings.push(unopened::finding(name, file, &error.to_string()));
-            return;
-        }
-    }
+/// Opens the IA in two processes, and moves data between them.
+fn opening(entry: &Entry, findings: &mut Vec<Finding>) {
+    let name = entry.name.as_str();
     const CHECK: &str = "transfer";
     let run = std::env::current_exe().and_then(|exe| {
         let mut command = Command::new(exe);
@@ -154,31 +170,68 @@ fn opening(name: &str, file: &Path, findings: &mut Vec<Finding>) {
             .stdin(Stdio::null())
             .output()
     });
-    findings.push(match run {
-        Ok(done) if done.status.success() => Finding::ok(
+    let again = format!("DAT_LOG=debug dat demo {}", quoted(name));
+    let done = match run {
+        Ok(done) => done,
+        Err(error) => {
+            findings.push(Finding::bad(
+                CHECK,
+                State::Unknown,
+                error.to_string(),
+                again,
+            ));
+            return;
+        }
+    };
+    let (printed, log) = (
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr),
+    );
+    if open::is_verbose() {
+        eprint!("{log}");
+    }
+    let last = log.trim().lines().last().unwrap_or("no message");
+    let why = last.strip_prefix("dat: ").unwrap_or(last);
+    let start = format!("IA {name}: ");
+    let opened = printed.lines().find_map(|line| line.strip_prefix(&start));
+    match opened {
+        Some(adapter) => findings.push(Finding::ok("open", adapter)),
+        None if why.starts_with(demo::ONLY_ONE) => {}
+        None => {
+            let why = why.strip_prefix(&open::does_not_open(name)).unwrap_or(why);
+            // That is a finding already.
+            let why = why.rsplit_once(open::ENTRY).map_or(why, |(why, _)| why);
+            // The warning about the port is the reason then.
+            if why.starts_with("UDP port 4791 of ") {
+                let mut of_port = findings.iter_mut().filter(|f| f.check == network::PORT);
+                if let Some(finding) = of_port.next() {
+                    finding.state = State::Fault;
+                }
+            }
+            let found = read::configuration().unwrap_or_default();
+            let catalog = Catalog::of(&found);
+            let mut patterns = assess::patterns(&catalog);
+            let pattern = patterns.find(|pattern| pattern.origin == entry.origin);
+            findings.push(unopened::finding(entry, pattern, why));
+            return;
+        }
+    }
+    findings.push(if done.status.success() {
+        Finding::ok(
             CHECK,
             "two processes sent, wrote and read; every byte was compared",
-        ),
-        Ok(done) => {
-            let said = String::from_utf8_lossy(&done.stderr);
-            let last = said
-                .trim()
-                .lines()
-                .last()
-                .unwrap_or("no message")
-                .to_owned();
-            Finding::bad(
-                CHECK,
-                State::Fault,
-                last,
-                format!("DAT_LOG=debug dat demo {}", quoted(name)),
-            )
-        }
-        Err(error) => Finding::bad(
-            CHECK,
-            State::Unknown,
-            error.to_string(),
-            format!("dat demo {}", quoted(name)),
-        ),
+        )
+    } else {
+        // Its own process logs why the second one cannot open the IA.
+        let logged = || {
+            Some(format!(
+                "{}{name}: {}",
+                demo::ONLY_ONE,
+                open::logged(name, &log)?
+            ))
+        };
+        let text = why.starts_with(demo::ONLY_ONE).then(logged).flatten();
+        let text = text.unwrap_or_else(|| why.to_owned());
+        Finding::bad(CHECK, State::Fault, text, again)
     });
 }

@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::{Outcome, counters};
+use crate::{Outcome, counters, open};
 
 /// Opens the IA and prints.
 pub(crate) fn run(name: &str, json: bool) -> Outcome {
-    let ia = dat::Ia::open(name)?;
+    let ia = open::named(name)?;
     let all = ia.all_attributes()?;
     let named = ia.attributes()?.named;
     let counters = counters::of_ia(&ia);

@@ -109,21 +109,31 @@ fn row(entry: &Entry, first: bool, to_open: bool, devices: &[Device]) -> Row {
     if why.is_none() && !first {
         why = Some("an earlier entry has the same name, version and thread safety".into());
     }
-    let mut example = None;
+    let mut names = vec![entry.name.clone()];
     if why.is_none() {
         if entry.is_pattern() {
             match assess::of_pattern(entry, devices) {
-                Ok(name) => example = name,
+                Ok(of_devices) => names = of_devices,
                 Err(none) => why = Some(none),
             }
         } else {
             why = assess::missing_device(entry, devices);
         }
     }
-    let can_open = !entry.is_pattern() && entry.api.major == 2;
-    if why.is_none() && to_open && can_open {
-        why = open::attempt(&entry.name).err();
+    let mut example = names.first().cloned();
+    if why.is_none() && to_open && entry.api.major == 2 {
+        // A pattern is usable if one of its names is.
+        for name in names {
+            match open::attempt(&name) {
+                Ok(()) => {
+                    (example, why) = (Some(name), None);
+                    break;
+                }
+                Err(error) => why = why.or_else(|| Some(error.to_string())),
+            }
+        }
     }
+    let example = example.filter(|_| entry.is_pattern() && why.is_none());
     Row {
         name: entry.name.clone(),
         api: entry.api.to_string(),

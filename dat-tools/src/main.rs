@@ -99,6 +99,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Report(arguments) => report::run(arguments, json),
         Command::Demo(arguments) => demo::run(arguments.name(), json),
         Command::DemoPeer { ia } => demo::peer(ia),
+        Command::TryOpen { ia } => open::in_own_process(ia).map(drop),
         Command::Serve(arguments) => serve::run(arguments, json),
         Command::Ping(arguments) => ping::run(arguments, json),
         Command::Perf(arguments) => perf::run(arguments, json),

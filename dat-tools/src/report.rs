@@ -89,7 +89,7 @@ fn announce(file: &Path, summary: &[(String, String)], json: bool) {
         println!("{name:<8} {text}");
     }
     println!(
-        "{} is complete. Read it before you send it: docs/your-adapter.md says what it has, and where to send it",
+        "{} is complete. Read it before you send it: your-adapter.md of the documentation says what it has, and where to send it",
         file.display()
     );
 }

@@ -312,6 +312,32 @@ fn an_ia_that_this_machine_cannot_have_is_not_usable_and_equal_faults_are_one_li
 }
 
 #[test]
+fn a_check_names_settings_that_have_no_effect() {
+    let line = |ia: &str, params: &str| dat_tests::line(ia, &dat_tests::softrxe(), params);
+    let (_dir, path) = conf(&line("a", "lo 0 engine=user lanes=4 near=copy pcap=/tmp/x"));
+    let checked = dat(&["check"], &path);
+    let text = out(&checked);
+    let library = dat_tests::softrxe().display().to_string();
+    // Behind the name, four words, the library and the provider's version.
+    let params = "a u2.0 threadsafe default ".len() + library.len() + " t.1.0 \"".len();
+    for (key, at) in [("lanes", 17), ("near", 25)] {
+        let column = params + at + 1;
+        let wants = format!("dat.conf:1:{column}: warning: {key} has no effect beside pcap");
+        assert!(text.contains(&wants), "{text} lacks {wants}");
+    }
+    assert!(checked.status.success(), "{text}");
+    assert!(!dat(&["check", "--strict"], &path).status.success());
+    let listed = out(&dat(&["list"], &path));
+    assert!(listed.contains("1 of 1 usable"), "{listed}");
+    let (_dir, path) = conf(&line("a", "lo 0 engine=kernel lanes=4"));
+    let checked = dat(&["check"], &path);
+    let text = out(&checked);
+    let wants = "lanes is not possible with engine=kernel, only with engine=user";
+    assert!(text.contains(wants), "{text} lacks {wants}");
+    assert!(!checked.status.success());
+}
+
+#[test]
 fn a_file_converts_both_ways() {
     let text = format!(
         "{LINE}b u1.2 threadsafe nondefault \"/x y/l.so\" v.1.2 \"lo 0 mtu=1024\" \"p\"\nalias c b\n"

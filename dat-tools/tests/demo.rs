@@ -88,9 +88,220 @@ fn a_port_that_another_program_has_is_told_once_with_what_to_do() {
         text(&listed.stdout)
     );
     assert_eq!(text(&listed.stderr), "");
-    // Other commands log the reason; the last line does not lead away from it.
-    let said = text(&dat("info taken", &conf).stderr);
-    assert!(said.contains("its message says which"), "{said}");
+    for words in [
+        "info taken",
+        "counters taken",
+        "ping taken 127.88.10.3",
+        "perf taken 127.88.10.3",
+        "serve taken",
+    ] {
+        let said = text(&dat(words, &conf).stderr);
+        assert!(said.starts_with(wants), "{words}: {said}");
+        assert!(said.contains("; its entry is "), "{words}: {said}");
+        assert!(!said.contains("DAT_LOG"), "{words}: {said}");
+        assert_eq!(said.lines().count(), 1, "{words}: {said}");
+    }
+}
+
+#[test]
+fn a_pattern_counts_by_the_names_that_it_stands_for() {
+    let stranger = UdpSocket::bind(("127.88.10.5", 4791)).expect("the port is free");
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("dat.conf");
+    let line = |ia, params: &str| dat_tests::line(ia, &dat_tests::softrxe(), params);
+    let params = ["nosuch0", "127.88.10.5", "127.88.10.6"].map(|d| format!("{d} 0 engine=user"));
+    let text_of_conf = ["none-*", "taken-*", "free-*"]
+        .iter()
+        .zip(&params)
+        .map(|(ia, params)| line(ia, params))
+        .collect::<String>();
+    fs::write(&path, &text_of_conf).expect("written");
+    let listed = text(&dat("list", &path).stdout);
+    for part in [
+        ":1: this machine has no device, netdev or address \"nosuch0\"",
+        ":2: stands for taken-127.88.10.5",
+        "2 of 3 usable",
+    ] {
+        assert!(listed.contains(part), "{listed} lacks {part}");
+    }
+    let listed = text(&dat("list --open", &path).stdout);
+    for part in [
+        ":1: this machine has no device",
+        ":2: UDP port 4791 of 127.88.10.5 belongs to ",
+        ":3: stands for free-127.88.10.6",
+        "1 of 3 usable",
+    ] {
+        assert!(listed.contains(part), "{listed} lacks {part}");
+    }
+    let done = dat("demo", &path);
+    let said = text(&done.stdout);
+    assert!(done.status.success(), "{said}{}", text(&done.stderr));
+    assert!(said.contains("; using free-127.88.10.6\n"), "{said}");
+    for words in ["info nosuch", "ping nosuch 127.88.10.6", "doctor nosuch"] {
+        let done = dat(words, &path);
+        let said = text(&done.stdout) + &text(&done.stderr);
+        let wants = "has no IA \"nosuch\"; it has: the patterns none-*, taken-*, free-*; on this machine its patterns \
+                     stand for taken-127.88.10.5, free-127.88.10.6";
+        assert!(said.contains(wants), "{words}: {said}");
+    }
+    drop(stranger);
+}
+
+#[test]
+fn a_misspelt_ia_in_the_place_of_the_host_is_recognised() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("dat.conf");
+    let line = dat_tests::line("softrxe-lo", &dat_tests::softrxe(), "lo 0 engine=user");
+    let pattern = dat_tests::line(
+        "by-address-*",
+        &dat_tests::softrxe(),
+        "127.88.10.7 0 engine=user",
+    );
+    fs::write(&path, line + &pattern).expect("written");
+    for (given, meant) in [
+        ("softrxe-ol", "softrxe-lo"),
+        ("by-address-127.88.10.8.", "by-address-127.88.10.7"),
+    ] {
+        for command in ["ping", "perf"] {
+            let said = text(&dat(&format!("{command} {given}"), &path).stderr);
+            let wants = format!(
+                "did you mean the IA \"{meant}\"? Then the host is missing: dat {command} {meant} HOST"
+            );
+            assert!(said.contains(&wants), "{said} lacks {wants}");
+        }
+    }
+}
+
+#[test]
+fn the_doctor_opens_an_ia_once_in_each_of_two_processes() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("dat.conf");
+    let line = |ia, file: &str| {
+        let file = dir.path().join(file).display().to_string();
+        let params = format!("127.88.10.9 0 engine=user pcap={file}");
+        dat_tests::line(ia, &dat_tests::softrxe(), &params)
+    };
+    fs::write(&path, line("each", "%p.pcap") + &line("one", "one")).expect("written");
+    let findings = |ia: &str| -> Value {
+        let done = dat(&format!("doctor {ia} --json"), &path);
+        serde_json::from_str(&text(&done.stdout)).expect("JSON")
+    };
+    let of = |findings: &Value, check: &str| {
+        let all = findings.as_array().expect("findings");
+        all.iter().find(|f| f["check"] == check).cloned()
+    };
+    let each = findings("each");
+    let opened = of(&each, "open").expect("a finding");
+    assert_eq!(opened["state"], "ok", "{each}");
+    assert!(
+        opened["text"]
+            .as_str()
+            .is_some_and(|t| t.ends_with(" at 127.88.10.9")),
+        "{each}"
+    );
+    assert_eq!(of(&each, "transfer").expect("a finding")["state"], "ok");
+    let files = fs::read_dir(dir.path()).expect("listed").flatten();
+    let captures = files.filter(|f| f.file_name().to_string_lossy().ends_with(".pcap"));
+    assert_eq!(captures.count(), 2);
+    // A file that only one process may write.
+    let one = findings("one");
+    let transfer = of(&one, "transfer").expect("a finding");
+    assert_eq!(transfer["state"], "fault", "{one}");
+    let text = transfer["text"].as_str().unwrap_or_default();
+    for part in [
+        "only one process at a time opens IA one: ",
+        "each adapter writes a file of its own",
+    ] {
+        assert!(text.contains(part), "{one}");
+    }
+}
+
+#[test]
+fn the_doctor_fails_where_no_provider_has_its_library() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("dat.conf");
+    let missing = ["b", "c"].map(|ia| dat_tests::line(ia, Path::new("libno-such.so.2"), "lo 0"));
+    fs::write(&path, missing.concat()).expect("written");
+    let examined = dat("doctor --json", &path);
+    let findings: Value = serde_json::from_str(&text(&examined.stdout)).expect("JSON");
+    let findings = findings.as_array().expect("findings");
+    let of_libraries = findings.iter().find(|f| f["check"] == "libraries");
+    let finding = of_libraries.expect("a finding");
+    assert_eq!(finding["state"], "fault", "{finding}");
+    let said = finding["text"].as_str().unwrap_or_default();
+    let wants = "none of 2 entries has one that can be used: ";
+    assert!(
+        said.starts_with(wants) && said.contains("libno-such.so.2"),
+        "{said}"
+    );
+    assert_eq!(examined.status.code(), Some(1));
+    let library = dat_tests::softrxe();
+    let usable = dat_tests::line("a", &library, "lo 0 engine=user");
+    fs::write(&path, missing.concat() + &usable).expect("written");
+    let said = text(&dat("doctor", &path).stdout);
+    let wants = format!("ok      libraries    {}", library.display());
+    assert!(said.contains(&wants), "{said} lacks {wants}");
+}
+
+#[test]
+fn the_doctor_names_a_busy_port_however_the_entry_names_the_device() {
+    let line = |ia, params: &str| dat_tests::line(ia, &dat_tests::softrxe(), params);
+    let more = line("host", "127.88.2570 0 engine=user");
+    // Another form of 127.88.10.10, which only the resolver knows.
+    let (_stranger, _dir, conf) = conf("127.88.10.10", &more);
+    for ia in ["taken", "host"] {
+        let done = dat(&format!("doctor {ia}"), &conf);
+        let said = text(&done.stdout);
+        for part in [
+            "FAULT   port 4791    ",
+            "FAULT   open         UDP port 4791 of ",
+            "security.md of the documentation",
+        ] {
+            assert!(said.contains(part), "{ia}: {said} lacks {part}");
+        }
+        assert!(said.contains("ok      device "), "{ia}: {said}");
+        assert!(!said.contains("docs/"), "{ia}: {said}");
+        assert_eq!(done.status.code(), Some(1), "{ia}");
+    }
+}
+
+#[test]
+fn a_library_whose_name_is_nearly_right_is_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("dat.conf");
+    let library = dir.path().join("libdat-provider-softrxe.so.2");
+    std::os::unix::fs::symlink(dat_tests::softrxe(), &library).expect("a link");
+    let whole = dir.path().join("libdat-provider-sofrtxe.so.2");
+    let line = |ia, library: &Path| dat_tests::line(ia, library, "lo 0 engine=user");
+    let lines = [
+        line("slip", Path::new("libdat-provider-sofrtxe.so.2")),
+        line("number", Path::new("libdat-provider-softrxe.so.3")),
+        line("path", &whole),
+        line("other", Path::new("libmine.so")),
+    ];
+    fs::write(&path, lines.concat()).expect("written");
+    for ia in ["slip", "number", "path", "other"] {
+        for words in [format!("info {ia}"), format!("doctor {ia}")] {
+            let done = dat(&words, &path);
+            let said = text(&done.stdout) + &text(&done.stderr);
+            assert!(!done.status.success(), "{words}: {said}");
+            let named = match ia {
+                "other" => None,
+                "path" => Some(library.display().to_string()),
+                _ => Some("libdat-provider-softrxe.so.2".to_owned()),
+            };
+            let hint = named.map(|name| format!("; did you mean {name:?}?"));
+            assert_eq!(
+                said.contains("did you mean"),
+                hint.is_some(),
+                "{words}: {said}"
+            );
+            assert!(said.contains(&hint.unwrap_or_default()), "{words}: {said}");
+            // Its own folders are named, and those of every machine are not.
+            assert_eq!(said.matches("no file ").count(), 1, "{words}: {said}");
+            assert!(!said.contains("x86_64-linux-gnu,"), "{words}: {said}");
+        }
+    }
 }
 
 #[test]

@@ -283,7 +283,7 @@ impl Prefix {
         let mut lines = Vec::new();
         for line in text.lines() {
             let mut line = line.replace(&"n".repeat(300), "nnn...");
-            for (start, end) in [(" in ", "; install it"), ("there are: ", " ia=")] {
+            for (start, end) in [(" in ", "; install it"), ("there are: ", "; its entry")] {
                 if let Some(at) = line.find(start)
                     && let Some(length) = line[at + start.len()..].find(end)
                 {

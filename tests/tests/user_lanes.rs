@@ -119,6 +119,13 @@ fn a_region_has_one_key_in_all_lanes_until_it_is_freed() {
     with_lanes(name, "127.66.44", || {
         let (a, b) = Side::pair();
         assert_eq!(helpers(), 2 * LANES);
+        let attributes = a.ia.attributes().expect("attributes");
+        let mut all = attributes.named.iter().chain(&attributes.vendor_named);
+        let told = all.find(|(name, _)| name == "SOFTRXE_LANES");
+        assert_eq!(
+            told.map(|(_, number)| number.clone()),
+            Some(LANES.to_string())
+        );
         for n in 0..ENDPOINTS {
             a.memory.write(n * BYTES, &[n as u8 + 1; BYTES]);
             let to = b.memory.remote(n * BYTES..(n + 1) * BYTES);

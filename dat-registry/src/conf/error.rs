@@ -173,6 +173,14 @@ pub enum ConfErrorKind {
         /// Place of the entry.
         first: Origin,
     },
+    /// A setting is without effect.
+    #[error("{key} has no effect beside {by}")]
+    NoEffect {
+        /// The setting.
+        key: String,
+        /// The setting that makes it ineffective.
+        by: String,
+    },
     /// The provider refuses a setting, or its library cannot be used.
     #[error("{0}")]
     Provider(String),
@@ -187,6 +195,7 @@ impl ConfErrorKind {
             | Self::ByteOrderMark
             | Self::CarriageReturns
             | Self::NotExpanded(_)
+            | Self::NoEffect { .. }
             | Self::Dead { .. }
             | Self::DeadAlias { .. } => Effect::Warning,
             Self::Provider(_) | Self::NoTarget(_) | Self::Loop(_) => Effect::Open,

@@ -1,7 +1,7 @@
 //! Netdevs, addresses, UDP port 4791, kernel modules.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::path::Path;
 
 use dat_registry::conf::Entry;
@@ -11,6 +11,9 @@ use softrxe_port::port_owner::PortOwner;
 use super::finding::{Finding, State};
 use super::firewall::firewall;
 use crate::machine::{self, Device};
+
+/// Name of the finding about the port.
+pub(super) const PORT: &str = "port 4791";
 
 /// UDP port of RoCEv2.
 const ROCE: u16 = 4791;
@@ -46,20 +49,24 @@ pub(super) fn all(entry: Option<&Entry>) -> Vec<Finding> {
         .into_iter()
         .flatten();
     let device = words.next().filter(|word| !word.contains('='));
+    let resolved = device.map_or_else(Vec::new, |word| addresses(word, &devices));
     match device {
-        Some(word) => findings.push(of_entry(word, &devices)),
+        Some(word) => findings.push(of_entry(word, &devices, &resolved)),
         None => findings.push(of_machine(&devices)),
     }
     let is_user = entry.is_some_and(|entry| entry.ia_params.contains("engine=user"));
     let is_softrxe = entry.is_none_or(|entry| entry.library.contains("softrxe"));
     if is_softrxe {
-        let addresses = devices
-            .iter()
-            .filter(|d| device.is_none_or(|word| d.name == word));
-        let addresses = addresses
-            .flat_map(|d| &d.addresses)
-            .filter_map(|a| a.parse().ok());
-        findings.extend(addresses.take(1).map(port));
+        let of_machine = || {
+            let netdevs = devices.iter().filter(|d| d.kind == "netdev");
+            let usable = netdevs.filter(|d| d.why_not.is_none());
+            usable.filter_map(|d| d.addresses.first()?.parse().ok())
+        };
+        let examined: Vec<IpAddr> = match device {
+            Some(_) => resolved.into_iter().take(1).collect(),
+            None => of_machine().collect(),
+        };
+        findings.extend(ports(&examined));
     }
     if !is_user {
         findings.push(module(is_softrxe));
@@ -68,8 +75,25 @@ pub(super) fn all(entry: Option<&Entry>) -> Vec<Finding> {
     findings
 }
 
-/// Examines the device that an entry names.
-fn of_entry(word: &str, devices: &[Device]) -> Finding {
+/// Returns the addresses of this machine that the device field of an entry means: a netdev's, an address itself, or a host name's.
+fn addresses(word: &str, devices: &[Device]) -> Vec<IpAddr> {
+    let of = |device: &Device| -> Vec<IpAddr> {
+        let parsed = device.addresses.iter().filter_map(|a| a.parse().ok());
+        parsed.collect()
+    };
+    if let Some(device) = devices.iter().find(|d| d.name == word) {
+        return of(device);
+    }
+    let own: Vec<IpAddr> = devices.iter().flat_map(of).collect();
+    let found = (word, ROCE).to_socket_addrs().into_iter().flatten();
+    let found = found.map(|address| address.ip());
+    found
+        .filter(|ip| ip.is_loopback() || own.contains(ip))
+        .collect()
+}
+
+/// Examines the device that an entry names; `resolved` are its [`addresses`].
+fn of_entry(word: &str, devices: &[Device], resolved: &[IpAddr]) -> Finding {
     const CHECK: &str = "device";
     let mut named = devices
         .iter()
@@ -97,8 +121,13 @@ fn of_entry(word: &str, devices: &[Device]) -> Finding {
             }
         };
     }
-    if word.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) {
-        return Finding::ok(CHECK, format!("{word} is an address of lo"));
+    if let Some(ip) = resolved.first() {
+        let text = if word.parse::<IpAddr>().is_ok() {
+            format!("{word} is an address of lo")
+        } else {
+            format!("{word} is {ip}")
+        };
+        return Finding::ok(CHECK, text);
     }
     let names: Vec<String> = devices.iter().map(|d| d.name.clone()).collect();
     Finding::bad(
@@ -129,9 +158,21 @@ fn of_machine(devices: &[Device]) -> Finding {
     Finding::ok("device", format!("usable: {}", usable.join(", ")))
 }
 
+/// Examines UDP port 4791 of addresses. Where it is free at all of them, that is one finding.
+fn ports(addresses: &[IpAddr]) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = addresses.iter().map(|address| port(*address)).collect();
+    findings.retain(|finding| finding.state != State::Ok);
+    if findings.is_empty() && !addresses.is_empty() {
+        let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        let text = format!("free on {}", addresses.join(", "));
+        findings.push(Finding::ok(PORT, text));
+    }
+    findings
+}
+
 /// Examines whether UDP port 4791 of an address can be had. Another process of the same user shares it.
 fn port(address: IpAddr) -> Finding {
-    const CHECK: &str = "port 4791";
+    const CHECK: &str = PORT;
     let local = SocketAddr::new(address, ROCE);
     match UdpSocket::bind(local) {
         Ok(_) => Finding::ok(CHECK, format!("free on {address}")),

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use dat_registry::conf::Entry;
+
 use super::finding::{Finding, State, edit, quoted};
-use crate::machine;
+use crate::machine::{self, Device};
 
 /// What the remedies need to know about the entry and the machine.
 struct Facts<'a> {
@@ -12,19 +14,48 @@ struct Facts<'a> {
     file: &'a Path,
     /// A netdev for a device in software.
     netdev: Option<String>,
+    /// What is to be done when the device in software is there.
+    then: Option<String>,
 }
 
-/// Returns the finding about the IA of this name, whose entry is in `file`.
-pub(super) fn finding(name: &str, file: &Path, why: &str) -> Finding {
+/// Device in software that a remedy makes.
+const MADE: &str = "rxe0";
+
+/// Returns the finding about an entry that does not open. `pattern` is the pattern that it is of.
+pub(super) fn finding(entry: &Entry, pattern: Option<&Entry>, why: &str) -> Finding {
     let devices = machine::devices().unwrap_or_default();
+    let word = entry.ia_params.split_whitespace().next();
+    let word = word.filter(|word| !word.contains('='));
     let mut netdevs = devices
         .iter()
-        .filter(|d| d.kind == "netdev" && d.name != "lo");
-    let netdev = netdevs
-        .find(|d| d.why_not.is_none())
-        .map(|d| d.name.clone());
-    let facts = Facts { name, file, netdev };
+        .filter(|d| d.kind == "netdev" && d.name != "lo" && d.why_not.is_none());
+    let is_named = |d: &Device| {
+        d.addresses
+            .iter()
+            .chain([&d.name])
+            .any(|name| Some(name.as_str()) == word)
+    };
+    let named = netdevs.clone().find(|d| is_named(d));
+    let netdev = named.or_else(|| netdevs.next());
+    let facts = Facts {
+        name: &entry.name,
+        file: &entry.origin.path,
+        netdev: netdev.map(|d| d.name.clone()),
+        then: word
+            .filter(|_| named.is_none())
+            .map(|word| then(entry, pattern, word)),
+    };
     Finding::bad("open", State::Fault, why, remedy(&facts, why))
+}
+
+/// Says how the device that a remedy makes is opened, where the entry names the device `word`.
+fn then(entry: &Entry, pattern: Option<&Entry>, word: &str) -> String {
+    let of_pattern =
+        pattern.filter(|pattern| pattern.ia_params.split_whitespace().next() == Some("*"));
+    match of_pattern {
+        Some(pattern) => format!("open {}", pattern.name.replacen('*', MADE, 1)),
+        None => format!("write {MADE} for {word} at {}", entry.origin),
+    }
 }
 
 /// Returns a command for the cause that the text names, else the one that says more.
@@ -53,7 +84,10 @@ fn remedy(facts: &Facts<'_>, why: &str) -> String {
         (is_complete && command.contains(' ')).then_some(command)
     });
     if let Some(command) = known {
-        return format!("{command}  # as root");
+        let makes = command.contains(&format!("link add {MADE} "));
+        let then = facts.then.as_ref().filter(|_| makes);
+        let then = then.map_or_else(String::new, |then| format!("; then {then}"));
+        return format!("{command}  # as root{then}");
     }
     if why.contains(" is no netdev, ") || why.contains(" is no verbs device, ") {
         return "dat devices; dat init  # what there is, and a dat.conf with it".to_owned();
@@ -81,12 +115,13 @@ mod tests {
                 name: "an ia",
                 file: Path::new("/etc/dat.conf"),
                 netdev: netdev.map(str::to_owned),
+                then: None,
             };
             remedy(&facts, why)
         };
         for (why, wants) in [
             (
-                "UDP port 4791 of 127.0.0.1 belongs to user 7. Have root run `dat serve-port 127.0.0.1` (docs/security.md)",
+                "UDP port 4791 of 127.0.0.1 belongs to user 7. Have root run `dat serve-port 127.0.0.1` (security.md of the documentation)",
                 "ss -ulpn 'sport = :4791'  # as root it shows the process; once that has ended, root runs: dat serve-port 127.0.0.1",
             ),
             (
@@ -115,5 +150,33 @@ mod tests {
         }
         let why = "netdev v0 has no address; `ip addr add ADDRESS/PREFIX dev v0`";
         assert_eq!(with(None, why), "DAT_LOG=debug dat info 'an ia'");
+    }
+    #[test]
+    fn a_device_in_software_comes_with_the_ia_to_open() {
+        let why = "none; to have one in software: `rdma link add rxe0 type rxe netdev NETDEV`";
+        let parse = |text: &str| {
+            let line = format!("{text} \"\"");
+            dat_registry::conf::parse(line.as_bytes(), Path::new("dat.conf"))
+                .entries
+                .remove(0)
+        };
+        let pattern = parse("roe-*-1 u2.0 threadsafe default l.so dapl.2.0 \"* 1 cm=socket\"");
+        let one = pattern.for_name("roe-mlx5_0-1").expect("it matches");
+        let fixed = parse("a u2.0 threadsafe default l.so dapl.2.0 \"mlx5_0 1\"");
+        let any = parse("a u2.0 threadsafe default l.so dapl.2.0 \"\"");
+        assert_eq!(
+            then(&fixed, None, "mlx5_0"),
+            "write rxe0 for mlx5_0 at dat.conf:1"
+        );
+        let of_any = finding(&any, None, why).remedy.expect("a remedy");
+        assert!(!of_any.contains("then"), "{of_any}");
+        let facts = Facts {
+            name: "roe-mlx5_0-1",
+            file: Path::new("dat.conf"),
+            netdev: Some("eth7".to_owned()),
+            then: Some(then(&one, Some(&pattern), "mlx5_0")),
+        };
+        let wants = "rdma link add rxe0 type rxe netdev eth7  # as root; then open roe-rxe0-1";
+        assert_eq!(remedy(&facts, why), wants);
     }
 }

@@ -154,7 +154,8 @@ impl Transport for UserEngine {
             (true, false) => "copy",
             (false, _) => "off",
         };
-        let named = named_attributes::attributes(local, &device, mtu, guid, near, ring);
+        let lanes = adapter.lanes.all().len();
+        let named = named_attributes::attributes(local, &device, mtu, guid, near, ring, lanes);
         let mut attr = AdapterAttr::default();
         attr.adapter_name = device;
         attr.vendor_name = "softrxe in user space".into();

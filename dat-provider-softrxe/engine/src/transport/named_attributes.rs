@@ -13,8 +13,8 @@ fn groups(bytes: &[u8]) -> String {
     groups.join(":")
 }
 
-/// Returns the attributes of the engine with `guid` at `local`, whose packets have a payload of `mtu` bytes. `near` and
-/// `ring` are the settings that are in force.
+/// Returns the attributes of the engine with `guid` at `local`, whose packets have a payload of `mtu` bytes. `near`,
+/// `ring` and `lanes` are the settings that are in force.
 pub(super) fn attributes(
     local: &LocalAddress,
     device: &str,
@@ -22,6 +22,7 @@ pub(super) fn attributes(
     guid: u64,
     near: &str,
     ring: &str,
+    lanes: usize,
 ) -> Vec<(String, String)> {
     let gid = match local.address {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -45,6 +46,7 @@ pub(super) fn attributes(
         ("DAT_IB_UD", "TRUE".to_owned()),
         ("SOFTRXE_NEAR", near.to_owned()),
         ("SOFTRXE_RING", ring.to_owned()),
+        ("SOFTRXE_LANES", lanes.to_string()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()
@@ -68,6 +70,7 @@ mod tests {
             0x0102_0304_0506_0708,
             "copy",
             "off",
+            4,
         );
         let of = |name: &str| {
             let found = named.iter().find(|(of, _)| of == name);
@@ -80,5 +83,6 @@ mod tests {
         assert_eq!(of("DAT_IB_TRANSPORT_MTU"), Some("1024"));
         assert_eq!(of("SOFTRXE_NEAR"), Some("copy"));
         assert_eq!(of("SOFTRXE_RING"), Some("off"));
+        assert_eq!(of("SOFTRXE_LANES"), Some("4"));
     }
 }

@@ -40,7 +40,7 @@ pub enum PortShareError {
     /// An untrusted process has the port.
     #[error(
         "UDP port {} of {} belongs to {}: that process would get what peers send here. Use another address, end that process, \
-         or have root run `dat serve-port {}` (docs/security.md); if it is the kernel's (`lsmod | grep rdma_rxe`), use engine=kernel",
+         or have root run `dat serve-port {}` (security.md of the documentation); if it is the kernel's (`lsmod | grep rdma_rxe`), use engine=kernel",
         .local.port(), .local.ip(),
         .owner.map_or_else(|| "an unknown program".to_owned(), |o| o.to_string()),
         .local.ip()
