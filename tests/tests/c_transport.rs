@@ -97,6 +97,7 @@ fn it_exports_the_functions_of_a_provider_and_nothing_else() {
         [
             "dat_provider_fini",
             "dat_provider_init",
+            "dat_rs_forked",
             "dat_rs_interface",
             "dat_rs_owns",
             "dat_rs_provider_init"

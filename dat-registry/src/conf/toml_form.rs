@@ -277,7 +277,10 @@ impl File<'_> {
 
     fn typed(&self, table: &DeTable<'_>, places: &mut Places) -> Result<String, Fault> {
         let (mut device, mut port, mut words) = (String::new(), None, Vec::new());
-        for (key, value) in table.iter() {
+        // In the order of the file: the parser sorts them by name.
+        let mut settings: Vec<_> = table.iter().collect();
+        settings.sort_by_key(|(key, _)| key.span().start);
+        for (key, value) in settings {
             let (name, at) = (key.get_ref().as_ref(), value.span());
             let value = typed_value(value)?;
             let text = value.to_string();

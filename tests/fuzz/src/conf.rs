@@ -68,7 +68,9 @@ fn check(entry: &Entry, text: &str, name: &str) {
 /// Returns seeds: the project's own file, the file that DAPL installs, and tables.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     const CLASSIC: &str = include_str!("../../../dat.conf");
-    const LINES: [&str; 2] = [
+    const LINES: [&str; 3] = [
+        // Its settings are not in alphabetical order.
+        "t u2.0 threadsafe default libdat-provider-filter.so.2 dapl.2.0 \"filter=trace inner=lo file=/tmp/t\" \"\"\n",
         "ofa-v2-mlx4_0-1 u2.0 nonthreadsafe default libdaploscm.so.2 dapl.2.0 \"mlx4_0 1\" \"\"\n",
         "\"a \\\"b\\\\\" k1.2 threadsafe nondefault /usr/lib/x.so v.e.n.1.2 \"\" \"# no comment\" # one\n",
     ];
