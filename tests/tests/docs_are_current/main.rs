@@ -30,6 +30,20 @@ fn links_lead_to_files_and_headings() {
 }
 
 #[test]
+fn no_merge_is_unfinished() {
+    let marks = ["<".repeat(7) + " ", ">".repeat(7) + " "];
+    let mut findings = Vec::new();
+    for page in Tree::read().pages() {
+        for (index, line) in page.text.lines().enumerate() {
+            if marks.iter().any(|mark| line.starts_with(mark)) {
+                findings.push(format!("{}:{}: {line}", page.path, index + 1));
+            }
+        }
+    }
+    report(&findings);
+}
+
+#[test]
 fn paths_are_of_files_that_exist() {
     let tree = Tree::read();
     report(
