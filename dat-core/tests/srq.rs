@@ -7,10 +7,11 @@ mod pair;
 use std::collections::HashSet;
 
 use dat_core::attr::SrqAttr;
-use dat_core::ep::{Ep, EpParts};
+use dat_core::ep::{Ep, EpChange, EpParts};
 use dat_core::error::{Error, Subtype};
 use dat_core::event::{AsyncEvent, ConnectionEvent as E, DtoStatus, Event};
 use dat_core::flags::{Close, CompletionFlags};
+use dat_core::pz::Pz;
 use dat_core::srq::Srq;
 use pair::*;
 
@@ -217,6 +218,27 @@ fn arguments_are_refused() {
         srq.post_recv(&[Default::default(); 3], 0),
         Err(Error::arg(2))
     );
+}
+
+#[test]
+fn an_endpoint_has_the_pz_of_its_queue() {
+    let side = Side::open();
+    let srq = Srq::create(side.ia, side.pz, &ATTR).unwrap();
+    let other = Pz::create(side.ia).unwrap();
+    let parts = EpParts {
+        srq: Some(srq),
+        pz: Some(other),
+        ..side.parts()
+    };
+    let created = Ep::create(side.ia, parts, Some(&attr(0, 8)));
+    assert_eq!(created.unwrap_err(), Error::arg(2));
+    let ep = srq_ep(&side, srq);
+    let change = EpChange {
+        pz: Some(Some(other)),
+        ..EpChange::default()
+    };
+    assert_eq!(ep.modify(&change).unwrap_err(), Error::arg(3));
+    other.free().unwrap();
 }
 
 #[test]

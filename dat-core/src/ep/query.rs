@@ -208,6 +208,12 @@ impl<T: Transport> Ep<T> {
             connect_evd: change.connect_evd.unwrap_or(old_parts.connect_evd),
             srq: old_parts.srq,
         };
+        if let (Some(pz), Some(srq)) = (parts.pz, parts.srq)
+            && std::ptr::eq(pz.ia(), srq.ia())
+            && !srq.has_pz(pz)
+        {
+            return Err(Error::arg(PARAM));
+        }
         let attr = change.over(&old_attr);
         check_attr(&attr, &adapter, parts.srq.is_some()).map_err(|_| Error::arg(PARAM))?;
         let same_queues = same(parts.pz, old_parts.pz)

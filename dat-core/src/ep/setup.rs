@@ -77,7 +77,8 @@ impl<T: Transport> Ep<T> {
     /// the defaults. Without a protection zone it can only be queried, modified and freed.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` for an attribute that the adapter does not support, `DAT_MODEL_NOT_SUPPORTED`,
+    /// `DAT_INVALID_PARAMETER` for an attribute that the adapter does not support and for a PZ other than that of the shared receive
+    /// queue, `DAT_MODEL_NOT_SUPPORTED`,
     /// `DAT_INSUFFICIENT_RESOURCES`, and `DAT_INVALID_HANDLE` of a part that was freed meanwhile, or belongs to
     /// another IA.
     pub fn create(
@@ -93,6 +94,12 @@ impl<T: Transport> Ep<T> {
                 attr.clone()
             }
         };
+        if let (Some(pz), Some(srq)) = (parts.pz, parts.srq)
+            && std::ptr::eq(pz.ia(), srq.ia())
+            && !srq.has_pz(pz)
+        {
+            return Err(Error::arg(2));
+        }
         let arena = &T::arenas().ep;
         let (index, ep) = arena.alloc().ok_or(Error::resource(Subtype::ResourceTep))?;
         let made = ep.make(ia, index, parts, attr);

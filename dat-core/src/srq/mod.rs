@@ -155,6 +155,12 @@ impl<T: Transport> Srq<T> {
         }
     }
 
+    /// Returns whether its receives may use the memory of `pz`. The provider attribute `srq_ep_pz_difference_supported` is false, so an
+    /// endpoint has the PZ of its queue.
+    pub(crate) fn has_pz(&self, pz: &'static Pz<T>) -> bool {
+        self.inner.lock().pz.is_none_or(|own| std::ptr::eq(own, pz))
+    }
+
     /// Posts a receive (dat_srq_post_recv).
     ///
     /// # Errors
