@@ -200,6 +200,42 @@ fn a_target_that_calls_nothing_is_written_and_read() {
     );
 }
 
+/// A stream of writes ends no wait at its target, and keeps the thread that waits there busy.
+#[test]
+fn a_waiter_times_out_and_is_woken_while_a_stream_of_writes_arrives() {
+    with_engine(
+        "a_waiter_times_out_and_is_woken_while_a_stream_of_writes_arrives",
+        "127.66.23",
+        || {
+            let (a, b) = Side::pair();
+            let remote = b.memory.remote(0..MESSAGE);
+            let evd = b.ia.create_evd(8, Streams::SOFTWARE | Streams::DTO);
+            let (evd, done) = (evd.expect("an EVD"), AtomicU32::new(0));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let error = evd.wait(Duration::from_millis(100)).expect_err("no event");
+                    assert!(matches!(error, dat::Error::TimedOut { .. }), "{error}");
+                    done.store(1, Ordering::Release);
+                    let event = evd.wait(TIMEOUT).expect("an event");
+                    assert!(matches!(event, Event::Software(7)), "{event:?}");
+                    done.store(2, Ordering::Release);
+                });
+                let (begin, mut posted) = (Instant::now(), false);
+                while done.load(Ordering::Acquire) < 2 {
+                    assert!(begin.elapsed() < TIMEOUT, "a wait did not end");
+                    if done.load(Ordering::Acquire) == 1 && !std::mem::replace(&mut posted, true) {
+                        evd.post(7).expect("posted");
+                    }
+                    let one = [a.memory.slice(0..MESSAGE)];
+                    let none = CompletionFlags::empty();
+                    a.ep.post_rdma_write(&one, remote, 3, none).expect("posted");
+                    assert_eq!(a.completion(Waiting::Poll, 0).cookie, 3);
+                }
+            });
+        },
+    );
+}
+
 #[test]
 fn several_waiters_of_one_adapter_each_get_their_own() {
     with_engine(

@@ -46,6 +46,11 @@ impl Bell {
         std::mem::take(&mut self.permit.lock().given)
     }
 
+    /// Returns whether the permit is given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.permit.lock().given
+    }
+
     /// Makes the next ring wake `wake`. Returns `false` if the permit is given already.
     pub(crate) fn listen(&self, wake: &Arc<EventFd>) -> bool {
         let mut permit = self.permit.lock();

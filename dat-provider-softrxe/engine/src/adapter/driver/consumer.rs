@@ -21,6 +21,9 @@ use crate::wait::Bell;
 /// A spinning waiter yields to other threads after this time.
 const YIELD_AFTER: Duration = Duration::from_micros(12);
 
+/// How long a leader polls at most before it looks at everything: peers that have ended, the port's holder, signals.
+const MAX_RUN: Duration = Duration::from_millis(1);
+
 /// Looks of a spinning waiter for which the clock is read once: a look takes as long as a few readings.
 const LOOKS_OF_A_READING: u32 = 4;
 
@@ -321,13 +324,19 @@ impl Hub {
         left: impl Fn() -> Option<Duration>,
     ) -> Parked {
         let mut woken = false;
+        let mut spun: Option<(Duration, Instant)> = None;
         loop {
-            let (due, ignores_socket) = {
+            let (due, ignores_socket, budget) = {
                 let mut state = self.state.lock();
                 let now = clock::now();
                 state.disarm();
                 // What most sleeps end with comes first. The helper does what this leaves.
-                if woken && state.receive_records(now) == Arrived::Handled && bell.take() {
+                let arrived = if woken {
+                    state.receive_records(now)
+                } else {
+                    Arrived::Nothing
+                };
+                if arrived == Arrived::Handled && bell.take() {
                     return Parked::Woken;
                 }
                 // A signal that comes later is still there when the thread sleeps.
@@ -335,7 +344,8 @@ impl Hub {
                 if state.near.hear() {
                     state.driver.roles.wake_helper(&self.wakers);
                 }
-                if !state.receive(now, true)
+                let received = state.receive(now, true);
+                if !received
                     && state.peers.back_off_until().is_none()
                     && self.descriptors.liveness_changed()
                 {
@@ -369,18 +379,41 @@ impl Hub {
                 roles.leader_ignores_socket = roles.polled_in_a_loop(watched);
                 roles.watched_since = roles.polls;
                 let ignores_socket = roles.leader_ignores_socket;
-                if !ignores_socket && !state.arm(now) {
+                let mut budget = Duration::ZERO;
+                if !ignores_socket && (received || arrived != Arrived::Nothing) {
+                    let spin = &mut state.driver.spin_for_more;
+                    if let Some((spun, begin)) = spun.take() {
+                        spin.missed(spun, begin.elapsed());
+                    }
+                    budget = spin.budget();
+                }
+                if budget.is_zero() && !ignores_socket && !state.arm(now) {
                     // A peer may keep it from sleeping.
                     if left() == Some(Duration::ZERO) {
                         return Parked::TimedOut;
                     }
                     continue;
                 }
-                (due.map(|at| at.since(now).max(MIN_SLEEP)), ignores_socket)
+                let due = due.map(|at| at.since(now).max(MIN_SLEEP));
+                (due, ignores_socket, budget)
             };
             let left = left();
             if left == Some(Duration::ZERO) {
                 return Parked::TimedOut;
+            }
+            if !budget.is_zero() {
+                let begin = Instant::now();
+                let found = self.spin_for_more(bell, left.map_or(budget, |left| left.min(budget)));
+                spun = (!found).then_some((budget, begin));
+                woken = false;
+                // A stream that does not end keeps this thread from sleeping, where it would notice that it was cancelled.
+                if begin.elapsed() >= MAX_RUN
+                    && on_readable([self.wakers.leader.as_raw_fd()], Some(Duration::ZERO))
+                        == Slept::Cancelled
+                {
+                    return Parked::Cancelled;
+                }
+                continue;
             }
             let limit = match (due, left) {
                 (Some(a), Some(b)) => Some(a.min(b)),
@@ -400,6 +433,31 @@ impl Hub {
                 }
             }
         }
+    }
+
+    /// Polls for `budget` after something arrived that ended no wait, as each of a peer's RDMA writes, and again after each that
+    /// follows. Returns whether any did. Without this each write would find a sleeping target, and wake it.
+    fn spin_for_more(&self, bell: &Bell, budget: Duration) -> bool {
+        let (first, mut begin, mut found) = (Instant::now(), Instant::now(), false);
+        while begin.elapsed() < budget && first.elapsed() < MAX_RUN {
+            std::thread::yield_now();
+            if bell.is_given() {
+                return true;
+            }
+            let mut state = self.state.lock();
+            let now = clock::now();
+            if state.receive(now, false) {
+                state.transmit(now, false);
+                if !std::mem::replace(&mut found, true) {
+                    state.driver.spin_for_more.hit();
+                }
+                if state.pending.has_upcalls() || state.near.is_unfinished() {
+                    return true;
+                }
+                begin = Instant::now();
+            }
+        }
+        found
     }
 
     /// Wakes the helper for what the leader does not do, before the leader sleeps.

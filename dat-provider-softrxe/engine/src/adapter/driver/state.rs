@@ -214,6 +214,8 @@ pub(crate) struct Driver {
     pub(crate) roles: Roles,
     spin_for_completion: Spin,
     spin_for_upcall: Spin,
+    /// Of a leader that received what ends no wait.
+    pub(super) spin_for_more: Spin,
     /// Replies to messages.
     pub(super) replies: ReplyPredictor,
     /// Replies to RDMA writes, which the consumer notices by itself.
@@ -231,6 +233,7 @@ impl Driver {
             roles: Roles::default(),
             spin_for_completion: Spin::new(MAX_SPIN, processors()),
             spin_for_upcall: Spin::new(MAX_SPIN, processors()),
+            spin_for_more: Spin::new(MAX_SPIN, processors()),
             replies: ReplyPredictor::default(),
             write_replies: ReplyPredictor::default(),
             batch: Batch::default(),
