@@ -148,9 +148,19 @@ fn the_example_in_c_is_installed_builds_and_moves_data_between_two_processes() {
         "the client wrote \"written by RDMA\" and said \"look\""
     );
     assert!(server.wait().unwrap().success(), "the end is orderly");
-    let nobody = end(&["ia", "client", at[1], at[2]]).output().unwrap();
-    let words = String::from_utf8_lossy(&nobody.stderr).into_owned();
-    assert!(words.contains("nothing listens there"), "{words}");
+    for (address, qualifier, reason) in [
+        (at[1], at[2], "nothing listens there"),
+        (at[1], "4x", "not a connection qualifier: 4x"),
+        (
+            "::1",
+            at[2],
+            "DAT_INVALID_ADDRESS, DAT_INVALID_ADDRESS_UNSUPPORTED",
+        ),
+    ] {
+        let refused = end(&["ia", "client", address, qualifier]).output();
+        let words = String::from_utf8_lossy(&refused.unwrap().stderr).into_owned();
+        assert!(words.contains(reason), "{words}");
+    }
 }
 
 #[test]
