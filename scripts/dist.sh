@@ -95,11 +95,12 @@ install -m 644 dat-tools/systemd/* "$new/share/systemd/"
 package() {
     cat >"$new/lib/pkgconfig/$1.pc" <<END
 prefix=\${pcfiledir}/../..
+libdir=\${prefix}/lib
 
 Name: $1
 Description: Direct Access Transport, uDAPL $3
 Version: $version
-Libs: -L\${prefix}/lib -l$2
+Libs: -L\${libdir} -l$2
 Cflags: -I\${prefix}/include
 END
 }

@@ -160,7 +160,7 @@ put 644 "$dist/lib/libdat_transport.a" "$libdir/libdat_transport.a"
 tree "$dist/share/dat/kit" "$kitdir"
 for package in dat2 dat dat-transport; do
     [ $package = dat-transport ] && at=$libdir || at=$librarydir
-    with "s|^prefix=.*|prefix=$PREFIX|; s|-L[^ ]*|-L$at|; s|-I[^ ]*|-I$includedir|" \
+    with "s|^prefix=.*|prefix=$PREFIX|; s|^libdir=.*|libdir=$at|; s|-L[^ ]*|-L$at|; s|-I[^ ]*|-I$includedir|" \
         "$dist/lib/pkgconfig/$package.pc" "$libdir/pkgconfig/$package.pc"
 done
 tree "$dist/share/man" "$mandir"

@@ -8,7 +8,9 @@
  *   ./exchange softrxe-lo client 127.0.0.1 49152     in another terminal, with what the server printed
  */
 #define _DEFAULT_SOURCE /* htobe64 */
+#include <ctype.h>
 #include <endian.h>
+#include <errno.h>
 #include <netdb.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -49,6 +51,51 @@ static DAT_LMR_HANDLE lmr;
 static DAT_LMR_CONTEXT lmr_context; /* for our own posts */
 static DAT_RMR_CONTEXT rmr_context; /* for the peer's RDMA */
 
+struct name {
+    int number;
+    const char *name;
+};
+#define NAME(number) {number, #number}
+
+/* The events that this program may meet. */
+static const struct name EVENTS[] = {
+    NAME(DAT_DTO_COMPLETION_EVENT),
+    NAME(DAT_CONNECTION_REQUEST_EVENT),
+    NAME(DAT_CONNECTION_EVENT_ESTABLISHED),
+    NAME(DAT_CONNECTION_EVENT_PEER_REJECTED),
+    NAME(DAT_CONNECTION_EVENT_NON_PEER_REJECTED),
+    NAME(DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR),
+    NAME(DAT_CONNECTION_EVENT_DISCONNECTED),
+    NAME(DAT_CONNECTION_EVENT_BROKEN),
+    NAME(DAT_CONNECTION_EVENT_TIMED_OUT),
+    NAME(DAT_CONNECTION_EVENT_UNREACHABLE),
+    {0, NULL},
+};
+
+static const struct name STATUSES[] = {
+    NAME(DAT_DTO_ERR_FLUSHED),
+    NAME(DAT_DTO_ERR_LOCAL_LENGTH),
+    NAME(DAT_DTO_ERR_LOCAL_EP),
+    NAME(DAT_DTO_ERR_LOCAL_PROTECTION),
+    NAME(DAT_DTO_ERR_BAD_RESPONSE),
+    NAME(DAT_DTO_ERR_REMOTE_ACCESS),
+    NAME(DAT_DTO_ERR_REMOTE_RESPONDER),
+    NAME(DAT_DTO_ERR_TRANSPORT),
+    NAME(DAT_DTO_ERR_RECEIVER_NOT_READY),
+    NAME(DAT_DTO_ERR_PARTIAL_PACKET),
+    {0, NULL},
+};
+
+static const char *name_of(const struct name *known, int number)
+{
+    static char other[16];
+    for (; known->name; known++)
+        if (known->number == number)
+            return known->name;
+    snprintf(other, sizeof other, "%#x", (unsigned)number);
+    return other;
+}
+
 /* Ends the program after a call that failed. The library then ends the connection, and the peer gets an event. */
 static void must(const char *call, DAT_RETURN code)
 {
@@ -56,18 +103,18 @@ static void must(const char *call, DAT_RETURN code)
     if (code == DAT_SUCCESS)
         return;
     dat_strerror(code, &type, &subtype);
-    fprintf(stderr, "exchange: %s: %s %s (%#x); DAT_LOG=error says more\n", call, type, subtype, (unsigned)code);
+    fprintf(stderr, "exchange: %s: %s%s%s; DAT_LOG=warn may say more\n", call, type, *subtype ? ", " : "", subtype);
     exit(1);
 }
 
-static void fail(const char *what, unsigned number)
+static void fail(const char *what, const char *which)
 {
-    fprintf(stderr, "exchange: %s (%#x)\n", what, number);
+    fprintf(stderr, "exchange: %s: %s\n", what, which);
     exit(1);
 }
 
-/* Waits for the next event of an EVD, which must have this number. A signal ends a wait too: then it waits again. */
-static DAT_EVENT wait_for(DAT_EVD_HANDLE evd, DAT_TIMEOUT timeout, DAT_EVENT_NUMBER number)
+/* Waits for the next event of an EVD. A signal ends a wait too: then it waits again. */
+static DAT_EVENT next(DAT_EVD_HANDLE evd, DAT_TIMEOUT timeout)
 {
     DAT_EVENT event;
     DAT_COUNT more;
@@ -76,11 +123,30 @@ static DAT_EVENT wait_for(DAT_EVD_HANDLE evd, DAT_TIMEOUT timeout, DAT_EVENT_NUM
         code = dat_evd_wait(evd, timeout, 1, &event, &more);
     while (DAT_GET_TYPE(code) == DAT_INTERRUPTED_CALL);
     must("dat_evd_wait", code);
-    if (event.event_number == DAT_CONNECTION_EVENT_NON_PEER_REJECTED)
-        fail("nothing listens there", event.event_number);
-    if (event.event_number != number)
-        fail("another event came than the expected one", event.event_number);
     return event;
+}
+
+/* Waits for the next event of an EVD, which must have this number. */
+static DAT_EVENT wait_for(DAT_EVD_HANDLE evd, DAT_TIMEOUT timeout, DAT_EVENT_NUMBER number)
+{
+    DAT_EVENT event = next(evd, timeout);
+    if (event.event_number == DAT_CONNECTION_EVENT_NON_PEER_REJECTED)
+        fail("nothing listens there", name_of(EVENTS, event.event_number));
+    if (event.event_number != number) {
+        fprintf(stderr, "exchange: waits for %s, ", name_of(EVENTS, number));
+        fail("but there came", name_of(EVENTS, event.event_number));
+    }
+    return event;
+}
+
+/* Waits for the end of the connection. It is orderly if both ends live, else broken or disconnected, as one of them notices. */
+static void wait_for_the_end(void)
+{
+    DAT_EVENT event = next(connection_evd, SECONDS * 1000000);
+    if (event.event_number == DAT_CONNECTION_EVENT_BROKEN)
+        printf("the connection broke\n");
+    else if (event.event_number != DAT_CONNECTION_EVENT_DISCONNECTED)
+        fail("another event than the end", name_of(EVENTS, event.event_number));
 }
 
 /* Waits for the completion with this cookie. Receives and requests share the EVD, so the other one may come first. */
@@ -91,8 +157,10 @@ static void complete(uint64_t cookie)
         DAT_EVENT event = wait_for(dto_evd, SECONDS * 1000000, DAT_DTO_COMPLETION_EVENT);
         DAT_DTO_COMPLETION_EVENT_DATA *dto = &event.event_data.dto_completion_event_data;
         /* The call that posted succeeded; what became of the transfer is said here. */
+        if (dto->status == DAT_DTO_ERR_FLUSHED)
+            fail("the connection ended", name_of(EVENTS, next(connection_evd, SECONDS * 1000000).event_number));
         if (dto->status != DAT_DTO_SUCCESS)
-            fail("a transfer failed, with a DAT_DTO_COMPLETION_STATUS", dto->status);
+            fail("a transfer failed", name_of(STATUSES, dto->status));
         early |= 1u << dto->user_cookie.as_64;
     }
     early &= ~(1u << cookie);
@@ -181,10 +249,22 @@ static void serve(void)
     printf("the client wrote \"%s\" and said \"%s\"\n", memory.window, memory.incoming);
     say("thank you");
     complete(SEND);
-    wait_for(connection_evd, SECONDS * 1000000, DAT_CONNECTION_EVENT_DISCONNECTED);
+    wait_for_the_end();
 }
 
-static void call(const char *host, const char *qualifier)
+/* Reads a connection qualifier, a number from 1 on. */
+static DAT_CONN_QUAL qualifier_of(const char *word)
+{
+    char *end;
+    DAT_CONN_QUAL number;
+    errno = 0;
+    number = strtoull(word, &end, 0);
+    if (!isdigit((unsigned char)*word) || *end || errno || number == 0)
+        fail("not a connection qualifier", word);
+    return number;
+}
+
+static void call(const char *host, DAT_CONN_QUAL qualifier)
 {
     static const char TEXT[] = "written by RDMA";
     DAT_RMR_TRIPLET remote = {0};
@@ -195,17 +275,15 @@ static void call(const char *host, const char *qualifier)
     DAT_EVENT event;
     int wrong = getaddrinfo(host, NULL, NULL, &address);
 
-    if (wrong) {
-        fprintf(stderr, "exchange: %s: %s\n", host, gai_strerror(wrong));
-        exit(1);
-    }
-    must("dat_ep_connect", dat_ep_connect(ep, address->ai_addr, strtoull(qualifier, NULL, 0), SECONDS * 1000000, 0, NULL,
+    if (wrong)
+        fail(host, gai_strerror(wrong));
+    must("dat_ep_connect", dat_ep_connect(ep, address->ai_addr, qualifier, SECONDS * 1000000, 0, NULL,
                                           DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
     freeaddrinfo(address);
     event = wait_for(connection_evd, SECONDS * 1000000, DAT_CONNECTION_EVENT_ESTABLISHED);
     /* Transports may pad private data: it is at least as long as what the peer passed. */
     if (event.event_data.connect_event_data.private_data_size < (DAT_COUNT)sizeof lent)
-        fail("the server sent too little private data", (unsigned)event.event_data.connect_event_data.private_data_size);
+        fail("the server sent too little private data", "another program?");
     memcpy(&lent, event.event_data.connect_event_data.private_data, sizeof lent);
     remote.rmr_context = ntohl(lent.rmr_context);
     remote.virtual_address = be64toh(lent.address);
@@ -222,22 +300,24 @@ static void call(const char *host, const char *qualifier)
     printf("the server answered \"%s\"\n", memory.incoming);
 
     must("dat_ep_disconnect", dat_ep_disconnect(ep, DAT_CLOSE_GRACEFUL_FLAG));
-    wait_for(connection_evd, SECONDS * 1000000, DAT_CONNECTION_EVENT_DISCONNECTED);
+    wait_for_the_end();
 }
 
 int main(int count, char **words)
 {
     const int server = count == 3 && !strcmp(words[2], "server");
     const int client = count == 5 && !strcmp(words[2], "client");
+    DAT_CONN_QUAL qualifier;
     if (!server && !client) {
         fprintf(stderr, "usage: exchange IA server\n       exchange IA client ADDRESS QUALIFIER\n");
         return 2;
     }
+    qualifier = client ? qualifier_of(words[4]) : 0;
     create(words[1]);
     if (server)
         serve();
     else
-        call(words[3], words[4]);
+        call(words[3], qualifier);
     destroy();
     return 0;
 }

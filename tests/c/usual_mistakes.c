@@ -131,6 +131,7 @@ static void order(struct side *a)
     DAT_RSP_HANDLE rsp;
     DAT_SRQ_ATTR size = {.max_recv_dtos = 4, .max_recv_iov = 1};
     struct side shared, reserved;
+    int i;
 
     WRONG("an IA before any other object of it", dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG));
     WRONG("a PZ before an LMR, RMR, EP or SRQ in it", dat_pz_free(pz));
@@ -141,6 +142,9 @@ static void order(struct side *a)
     WRONG("an LMR before an RMR that is bound to it", dat_lmr_free(lmr));
     CHECK(dat_rmr_free(rmr));
     CHECK(dat_srq_create(ia, pz, &size, &srq));
+    for (i = 0; i < 4; i++)
+        CHECK(dat_srq_post_recv(srq, 1, &range, cookie));
+    WRONG("more receives than the SRQ's `max_recv_dtos`", dat_srq_post_recv(srq, 1, &range, cookie));
     shared = make(srq);
     WRONG("an SRQ before an EP on it", dat_srq_free(srq));
     unmake(&shared);
@@ -151,6 +155,10 @@ static void order(struct side *a)
     CHECK(dat_evd_free(notifies));
     CHECK(dat_cno_free(cno));
     reserved = make(NULL);
+    for (i = 0; i < 16; i++)
+        receive(&reserved, 64);
+    WRONG("a 17th receive of an EP without a `DAT_EP_ATTR`",
+          dat_ep_post_recv(reserved.ep, 1, &range, cookie, DAT_COMPLETION_DEFAULT_FLAG));
     CHECK(dat_rsp_create(ia, 4711, reserved.ep, requests, &rsp));
     WRONG("an EP before the RSP that it is reserved for", dat_ep_free(reserved.ep));
     CHECK(dat_rsp_free(rsp));
@@ -173,6 +181,9 @@ int main(int argc, char **argv)
 
     NEED(argc == 2);
     alarm(60);
+    async_evd = (DAT_EVD_HANDLE)0x1234; /* what a variable without a value may have */
+    WRONG("an `async_evd` without a value", dat_ia_open(argv[1], 8, &async_evd, &ia));
+    async_evd = DAT_HANDLE_NULL;
     CHECK(dat_ia_open(argv[1], 8, &async_evd, &ia));
     CHECK(dat_ia_query(ia, NULL, DAT_IA_FIELD_ALL, &attr, DAT_PROVIDER_FIELD_NONE, NULL));
     CHECK(dat_pz_create(ia, &pz));
@@ -199,7 +210,7 @@ int main(int argc, char **argv)
     receive(&b, 16);
     CHECK(dat_ep_post_send(a.ep, 1, &segment, cookie, DAT_COMPLETION_DEFAULT_FLAG));
     failed("a message that is longer than the receive, at the receiver", b.dto, DAT_DTO_ERR_LOCAL_LENGTH, "DAT_DTO_ERR_LOCAL_LENGTH");
-    next(a.dto, DAT_DTO_COMPLETION_EVENT);
+    failed("a message that is longer than the receive, at the sender", a.dto, DAT_DTO_ERR_REMOTE_RESPONDER, "DAT_DTO_ERR_REMOTE_RESPONDER");
     gone(a.conn);
     gone(b.conn);
     WRONG("another connection of an EP without dat_ep_reset",
@@ -214,12 +225,31 @@ int main(int argc, char **argv)
     CHECK(dat_ep_post_rdma_write(a.ep, 1, &segment, cookie, &there, DAT_COMPLETION_DEFAULT_FLAG));
     failed("RDMA with a key or a range that the peer has not lent", a.dto, DAT_DTO_ERR_REMOTE_ACCESS, "DAT_DTO_ERR_REMOTE_ACCESS");
     gone(a.conn);
+    gone(b.conn);
+    CHECK(dat_ep_reset(a.ep));
+    CHECK(dat_ep_reset(b.ep));
+    join(&a, &b, qual);
+    segment.lmr_context ^= 0x100;
+    CHECK(dat_ep_post_send(a.ep, 1, &segment, cookie, DAT_COMPLETION_DEFAULT_FLAG));
+    failed("a post with a wrong key of the own memory", a.dto, DAT_DTO_ERR_LOCAL_PROTECTION, "DAT_DTO_ERR_LOCAL_PROTECTION");
+    segment.lmr_context ^= 0x100;
+    gone(a.conn);
     CHECK(dat_ep_post_send(a.ep, 1, &segment, cookie, DAT_COMPLETION_DEFAULT_FLAG));
     failed("a post after the connection has ended", a.dto, DAT_DTO_ERR_FLUSHED, "DAT_DTO_ERR_FLUSHED");
 
-    /* A request that nobody answered, and whose caller has given up. */
+    /* Requests whose caller has given up: one is accepted, nobody answers the other. */
     gone(b.conn);
     CHECK(dat_ep_reset(a.ep));
+    CHECK(dat_ep_reset(b.ep));
+    CHECK(dat_ep_connect(a.ep, attr.ia_address_ptr, qual, DAT_TIMEOUT_INFINITE, 0, NULL, DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
+    event = next(requests, DAT_CONNECTION_REQUEST_EVENT);
+    CHECK(dat_ep_disconnect(a.ep, DAT_CLOSE_ABRUPT_FLAG));
+    gone(a.conn);
+    CHECK(dat_cr_accept(event.event_data.cr_arrival_event_data.cr_handle, b.ep, 0, NULL));
+    next(b.conn, DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR);
+    printf("| an accept after the caller has died or given up | event | `DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR` |\n");
+    CHECK(dat_ep_reset(a.ep));
+    CHECK(dat_ep_reset(b.ep));
     CHECK(dat_ep_connect(a.ep, attr.ia_address_ptr, qual, DAT_TIMEOUT_INFINITE, 0, NULL, DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
     event = next(requests, DAT_CONNECTION_REQUEST_EVENT);
     CHECK(dat_ep_disconnect(a.ep, DAT_CLOSE_ABRUPT_FLAG));

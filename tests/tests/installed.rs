@@ -112,7 +112,8 @@ fn pkg_config_names_what_a_program_needs_wherever_the_prefix_is() {
     }
 }
 
-/// The example in C, where it is installed, built by its Makefile with all warnings as errors.
+/// The example in C, where it is installed, built by its Makefile with all warnings as errors. Its run path leads to the library of the
+/// prefix, also where the system has one of the same name.
 #[test]
 fn the_example_in_c_is_installed_builds_and_moves_data_between_two_processes() {
     let program = PREFIX.path("moved/share/doc/dat/examples/c/exchange");
@@ -128,7 +129,7 @@ fn the_example_in_c_is_installed_builds_and_moves_data_between_two_processes() {
         let mut command = Command::new(&program);
         command
             .args(arguments)
-            .env("LD_LIBRARY_PATH", PREFIX.path("moved/lib"))
+            .env_remove("LD_LIBRARY_PATH")
             .env("DAT_OVERRIDE", &conf);
         command
     };
@@ -147,9 +148,19 @@ fn the_example_in_c_is_installed_builds_and_moves_data_between_two_processes() {
         "the client wrote \"written by RDMA\" and said \"look\""
     );
     assert!(server.wait().unwrap().success(), "the end is orderly");
-    let nobody = end(&["ia", "client", at[1], at[2]]).output().unwrap();
-    let words = String::from_utf8_lossy(&nobody.stderr).into_owned();
-    assert!(words.contains("nothing listens there"), "{words}");
+    for (address, qualifier, reason) in [
+        (at[1], at[2], "nothing listens there"),
+        (at[1], "4x", "not a connection qualifier: 4x"),
+        (
+            "::1",
+            at[2],
+            "DAT_INVALID_ADDRESS, DAT_INVALID_ADDRESS_UNSUPPORTED",
+        ),
+    ] {
+        let refused = end(&["ia", "client", address, qualifier]).output();
+        let words = String::from_utf8_lossy(&refused.unwrap().stderr).into_owned();
+        assert!(words.contains(reason), "{words}");
+    }
 }
 
 #[test]

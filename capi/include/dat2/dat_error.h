@@ -38,7 +38,7 @@ typedef enum dat_return_type {
     DAT_TIMEOUT_EXPIRED             = 0x000F0000, /* The time-out expired */
     DAT_PROVIDER_ALREADY_REGISTERED = 0x00100000, /* The registry has that entry */
     DAT_PROVIDER_IN_USE             = 0x00110000, /* The provider has open IAs */
-    DAT_INVALID_ADDRESS             = 0x00120000, /* The subtype says why */
+    DAT_INVALID_ADDRESS             = 0x00120000, /* The subtype, if there is one, says why */
     DAT_INTERRUPTED_CALL            = 0x00130000, /* A signal ended the wait */
     DAT_CONN_QUAL_UNAVAILABLE       = 0x00140000, /* No connection qualifier is free */
     DAT_RESERVED_LMR                = 0x00150000, /* Only kDAPL */

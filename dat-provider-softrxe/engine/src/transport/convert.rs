@@ -1,6 +1,6 @@
 //! Conversion of requests, completions and errors between core's types and the protocol's.
 
-use dat_core::error::{Error, Kind, Result};
+use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::flags::MemPriv;
 use dat_core::iov::{LmrTriplet, RmrTriplet};
@@ -164,7 +164,7 @@ pub(super) fn cm_error(error: CmError) -> Error {
     match error {
         CmError::PrivateData { .. } => Error::of(Kind::InvalidParameter),
         CmError::ServiceInUse(_) => Error::of(Kind::ConnQualInUse),
-        CmError::Family(_) => Error::of(Kind::InvalidAddress),
+        CmError::Family(_) => Error::new(Kind::InvalidAddress, Subtype::InvalidAddressUnsupported),
         CmError::NoMemory => FULL,
         _ => INTERNAL,
     }
