@@ -341,6 +341,19 @@ fn a_process_may_fork_while_other_threads_load_and_open() {
 }
 
 #[test]
+fn calls_work_in_handlers_of_exit_and_in_destructors_of_keys() {
+    let libraries = &["-ldat2", "-lpthread"];
+    let program = PREFIX.compile("gcc", "at_exit.c", libraries, "at-exit");
+    for ia in ["loop", "user"] {
+        let out = PREFIX.logged(&program, &[ia]);
+        let words = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{ia}: {words}");
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert_eq!(said.matches("PASS").count(), 4, "{ia}: {said} {words}");
+    }
+}
+
+#[test]
 fn a_fork_during_the_first_open_leaves_the_child_nothing_of_the_engine() {
     let program = PREFIX.compile(
         "gcc",

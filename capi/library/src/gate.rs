@@ -7,16 +7,17 @@
 use std::cell::Cell;
 use std::process;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dat_core::error::{Error, Kind, Result};
 use dat_registry::forked;
 
-/// Number of calls under way, nested ones included.
-static CALLS: AtomicU32 = AtomicU32::new(0);
-/// Whether a thread is about to fork: calls wait.
-static CLOSED: AtomicBool = AtomicBool::new(false);
+/// Number of calls under way, nested ones included, in the lower half, and of threads that are about to fork, for which calls wait, in
+/// the upper half. One word: a call that finds the gate closed has never been counted.
+static GATE: AtomicU64 = AtomicU64::new(0);
+/// A thread that is about to fork.
+const FORK: u64 = 1 << 32;
 /// Whether this process was forked while another thread was in a call: its locks may be held for ever.
 static LOCKS_LOST: AtomicBool = AtomicBool::new(false);
 
@@ -47,15 +48,15 @@ pub(crate) struct Entered(());
 pub(crate) fn enter() -> Result<Entered> {
     notice_fork();
     let outermost = DEPTH.get() == 0;
-    loop {
-        CALLS.fetch_add(1, Ordering::SeqCst);
-        if !outermost || !CLOSED.load(Ordering::SeqCst) {
-            break;
-        }
-        CALLS.fetch_sub(1, Ordering::SeqCst);
+    // First: a handler of a signal may fork here, and does not wait for this call then.
+    DEPTH.set(DEPTH.get() + 1);
+    let may_enter = |gate: u64| (!outermost || gate < FORK).then_some(gate + 1);
+    while GATE
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, may_enter)
+        .is_err()
+    {
         std::thread::sleep(POLL_INTERVAL);
     }
-    DEPTH.set(DEPTH.get() + 1);
     let entered = Entered(());
     if LOCKS_LOST.load(Ordering::Relaxed) {
         tracing::error!(
@@ -68,9 +69,14 @@ pub(crate) fn enter() -> Result<Entered> {
 
 impl Drop for Entered {
     fn drop(&mut self) {
+        GATE.fetch_sub(1, Ordering::SeqCst);
         DEPTH.set(DEPTH.get() - 1);
-        CALLS.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+/// Returns the number of calls under way.
+fn calls() -> u32 {
+    GATE.load(Ordering::SeqCst) as u32
 }
 
 fn notice_fork() {
@@ -104,26 +110,28 @@ pub fn register() {
 }
 
 unsafe extern "C" fn prepare() {
-    CLOSED.store(true, Ordering::SeqCst);
+    GATE.fetch_add(FORK, Ordering::SeqCst);
     let mine = DEPTH.get();
     let end = Instant::now() + FORK_TIMEOUT;
-    while CALLS.load(Ordering::SeqCst) > mine && Instant::now() < end {
+    while calls() > mine && Instant::now() < end {
         std::thread::sleep(POLL_INTERVAL);
     }
 }
 
 unsafe extern "C" fn parent() {
-    CLOSED.store(false, Ordering::SeqCst);
+    GATE.fetch_sub(FORK, Ordering::SeqCst);
 }
 
 /// Runs in the child, where only this thread exists. It takes no lock and no memory.
 unsafe extern "C" fn child() {
     PROCESS.store(process::id(), Ordering::SeqCst);
     let mine = DEPTH.get();
-    if CALLS.swap(mine, Ordering::SeqCst) > mine {
+    let counted = calls();
+    if counted > mine {
         LOCKS_LOST.store(true, Ordering::Relaxed);
     }
-    CLOSED.store(false, Ordering::SeqCst);
+    // A handler of a signal may have forked before this thread's call was counted.
+    GATE.store(u64::from(counted.min(mine)), Ordering::SeqCst);
     forked::run();
 }
 
@@ -155,7 +163,7 @@ mod tests {
             prepare();
             begin.elapsed()
         });
-        while !CLOSED.load(Ordering::SeqCst) {
+        while GATE.load(Ordering::SeqCst) < FORK {
             thread::sleep(POLL_INTERVAL);
         }
         let late = thread::spawn(|| enter().map(drop));
@@ -165,21 +173,32 @@ mod tests {
         caller.join().unwrap();
         assert!(forker.join().unwrap() >= Duration::from_millis(20));
         assert!(!late.is_finished());
+        // Another thread forks as well: the gate opens behind the last one.
+        prepare();
+        parent();
+        thread::sleep(Duration::from_millis(20));
+        assert!(!late.is_finished());
         parent();
         late.join().unwrap().unwrap();
-        // No thread was in a call: the child may make calls.
+        // No thread was in a call, though some wait to begin one: the child may make calls.
+        prepare();
+        let waiting = thread::spawn(|| enter().map(drop));
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(calls(), 0);
+        parent();
+        waiting.join().unwrap().unwrap();
         child();
         enter().unwrap();
         // A thread was in a call, and the C library ran no handler.
-        CALLS.fetch_add(1, Ordering::SeqCst);
+        GATE.fetch_add(1, Ordering::SeqCst);
         PROCESS.store(1, Ordering::SeqCst);
         assert!(enter().is_err());
-        assert_eq!(CALLS.load(Ordering::SeqCst), 0);
+        assert_eq!(GATE.load(Ordering::SeqCst), 0);
         assert_eq!(PROCESS.load(Ordering::SeqCst), process::id());
         // A thread was in a call.
-        CALLS.fetch_add(1, Ordering::SeqCst);
+        GATE.fetch_add(1, Ordering::SeqCst);
         child();
         assert!(enter().is_err());
-        assert_eq!(CALLS.load(Ordering::SeqCst), 0);
+        assert_eq!(GATE.load(Ordering::SeqCst), 0);
     }
 }

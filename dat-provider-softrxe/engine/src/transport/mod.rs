@@ -60,6 +60,17 @@ thread_local! {
     static AFTER_EMPTY_POLL: Cell<Postponed> = const { Cell::new(Postponed::Nothing) };
 }
 
+/// Leaves `what` to `after_empty_poll`. Handlers of exit(3) and destructors of keys run when the thread has no such place any more: their
+/// polls do not pause.
+fn postpone(what: Postponed) {
+    let _ = AFTER_EMPTY_POLL.try_with(|place| place.set(what));
+}
+
+/// Takes what was left.
+fn postponed() -> Postponed {
+    AFTER_EMPTY_POLL.try_with(Cell::take).unwrap_or_default()
+}
+
 /// Returns the sums of the counters of all lanes, which are the same ones in the same order.
 fn sum<N>(adapter: &Adapter, counters: impl Fn(&Hub) -> Vec<(N, u64)>) -> Vec<(N, u64)> {
     let mut lanes = adapter.lanes.all().iter().map(|hub| counters(hub));
@@ -258,8 +269,8 @@ impl Transport for UserEngine {
         let (count, after, hub) = cq.poll(into);
         match after {
             AfterPoll::Return => {}
-            AfterPoll::Yield => AFTER_EMPTY_POLL.set(Postponed::Yield),
-            AfterPoll::Pause => AFTER_EMPTY_POLL.set(Postponed::Pause(Arc::downgrade(hub))),
+            AfterPoll::Yield => postpone(Postponed::Yield),
+            AfterPoll::Pause => postpone(Postponed::Pause(Arc::downgrade(hub))),
         }
         count
     }
@@ -269,7 +280,7 @@ impl Transport for UserEngine {
     }
 
     fn after_empty_poll() {
-        match AFTER_EMPTY_POLL.take() {
+        match postponed() {
             Postponed::Nothing => {}
             Postponed::Yield => std::thread::yield_now(),
             Postponed::Pause(hub) => {
@@ -320,7 +331,7 @@ impl Transport for UserEngine {
                 .wait(None, &parker.0, timeout, ready, &|| {}),
         };
         // A wait sleeps by itself. What its polls have postponed is not for the next dequeue to do.
-        AFTER_EMPTY_POLL.take();
+        drop(postponed());
         parked
     }
 
