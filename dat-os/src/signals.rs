@@ -1,4 +1,4 @@
-//! Signal masks of the library's own threads (pthread_sigmask(3)).
+//! Signal masks of the library's own threads, and of a thread that grows a file (pthread_sigmask(3)).
 
 /// Signals that an instruction of the thread itself raises. They stay unblocked: the consumer may handle them, for instance to
 /// track its memory with mprotect(2).
@@ -28,9 +28,66 @@ pub fn block_asynchronous() {
     }
 }
 
+/// Calls `grow`, which makes a file longer. Beyond RLIMIT_FSIZE it gets `EFBIG`, and SIGXFSZ does not end the process, as it does by
+/// default.
+pub fn while_growing<R>(grow: impl FnOnce() -> R) -> R {
+    if cfg!(miri) {
+        return grow();
+    }
+    // SAFETY: sigemptyset initialises the sets before they are used; the calls concern this thread only.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        let mut was = std::mem::zeroed();
+        let mut pending = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGXFSZ);
+        libc::sigpending(&raw mut pending);
+        let others = libc::sigismember(&raw const pending, libc::SIGXFSZ) == 1;
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut was);
+        let result = grow();
+        let error = std::io::Error::last_os_error();
+        if !others {
+            let at_once = std::mem::zeroed();
+            libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const at_once);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const was, std::ptr::null_mut());
+        // The caller reads it.
+        *libc::__errno_location() = error.raw_os_error().unwrap_or_default();
+        result
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no signals")]
+    fn a_file_beyond_the_limit_is_an_error_and_no_signal() {
+        // SAFETY: the child changes its limit and ends.
+        let status = unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                let limit = libc::rlimit {
+                    rlim_cur: 100,
+                    rlim_max: 100,
+                };
+                libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit);
+                let fd = libc::memfd_create(c"x".as_ptr(), 0);
+                let code = while_growing(|| libc::ftruncate(fd, 4096));
+                let error = *libc::__errno_location();
+                let mut pending = std::mem::zeroed();
+                libc::sigpending(&raw mut pending);
+                let left = libc::sigismember(&raw const pending, libc::SIGXFSZ);
+                libc::_exit(i32::from((code, error, left) != (-1, libc::EFBIG, 0)));
+            }
+            assert!(pid > 0);
+            let mut status = 0;
+            assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
+            status
+        };
+        assert_eq!(status, 0, "exit status of the child, or its signal");
+    }
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no signals")]

@@ -7,7 +7,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dat-arena", &[]),
     ("dat-handshake", &[]),
     ("softrxe-proto", &["dat-handshake"]),
-    ("softrxe-near", &["softrxe-port"]),
+    ("softrxe-near", &["dat-os", "softrxe-port"]),
     ("softrxe-port", &["dat-os"]),
     ("dat-os", &[]),
     ("dat-core", &["dat-arena", "dat-os"]),

@@ -9,6 +9,8 @@ use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 
+use dat_os::signals::while_growing;
+
 use crate::layout::CONTROL;
 use crate::random::random;
 use crate::ring::Lines;
@@ -224,7 +226,7 @@ fn memfd(length: usize) -> Result<OwnedFd, MapError> {
     // SAFETY: a new descriptor without another owner.
     let memory = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: a plain system call.
-    if unsafe { libc::ftruncate(fd, length as libc::off_t) } != 0 {
+    if while_growing(|| unsafe { libc::ftruncate(fd, length as libc::off_t) }) != 0 {
         return Err(failed("ftruncate"));
     }
     // SAFETY: a plain system call.

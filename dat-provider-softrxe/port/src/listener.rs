@@ -40,9 +40,10 @@ pub struct Listener {
 }
 
 /// State of the pauses.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pacing {
-    timer: Option<TimerFd>,
+    /// Made beforehand: most pauses are for the lack of descriptors.
+    timer: TimerFd,
     paused: bool,
     /// The owner takes no more connections.
     stopped: bool,
@@ -57,7 +58,7 @@ impl Listener {
     /// accept.
     ///
     /// # Errors
-    /// As `epoll_ctl`.
+    /// As `epoll_ctl` and `timerfd_create`.
     pub(crate) fn new(
         socket: ListeningSocket,
         trust: Trust,
@@ -68,7 +69,11 @@ impl Listener {
             socket,
             trust,
             ready,
-            pacing: Mutex::default(),
+            pacing: Mutex::new(Pacing {
+                timer: TimerFd::new()?,
+                paused: false,
+                stopped: false,
+            }),
             accepted: Mutex::default(),
         })
     }
@@ -132,12 +137,7 @@ impl Listener {
     }
 
     fn pause(&self, pacing: &mut Pacing, time: Duration) {
-        if pacing.timer.is_none() {
-            pacing.timer = TimerFd::new().ok();
-        }
-        let Some(timer) = &pacing.timer else {
-            return;
-        };
+        let timer = &pacing.timer;
         // Add the timer before removing the socket: if adding fails, the listener does not pause.
         timer.set(time);
         if self.ready.add(timer.as_raw_fd()).is_ok() {
@@ -147,10 +147,8 @@ impl Listener {
     }
 
     fn end_pause(&self, pacing: &mut Pacing) {
-        if let Some(timer) = &pacing.timer
-            && pacing.paused
-            && without_cancellation(timer.as_raw_fd(), libc::POLLIN, Duration::ZERO)
-        {
+        let timer = &pacing.timer;
+        if pacing.paused && without_cancellation(timer.as_raw_fd(), libc::POLLIN, Duration::ZERO) {
             timer.clear();
             self.ready.remove(timer.as_raw_fd());
             pacing.paused = false;

@@ -4,6 +4,8 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
+use dat_os::signals::while_growing;
+
 const NAME: &CStr = c"dat-rs-port";
 /// Length of the lock's memory. Length and seals identify it in a forked child.
 const LENGTH: libc::off_t = 4791;
@@ -20,7 +22,9 @@ pub(crate) fn memory() -> io::Result<OwnedFd> {
             return Err(io::Error::last_os_error());
         }
         let owned = OwnedFd::from_raw_fd(fd);
-        if libc::ftruncate(fd, LENGTH) != 0 || libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) != 0 {
+        if while_growing(|| libc::ftruncate(fd, LENGTH)) != 0
+            || libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) != 0
+        {
             return Err(io::Error::last_os_error());
         }
         Ok(owned)

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use dat_os::signals::while_growing;
 use softrxe_proto::wire::icrc::{self, Flow, Verdict};
 
 /// Nanoseconds, version 2.4, whole packets, LINKTYPE_RAW.
@@ -58,9 +59,7 @@ impl Capture {
             path,
             records,
         };
-        capture
-            .file
-            .write_all(&std::mem::take(&mut capture.records))?;
+        capture.flush()?;
         Ok(capture)
     }
 
@@ -156,7 +155,7 @@ impl Capture {
             return Ok(());
         }
         // Posts and polls call this with locks held: it must not be a cancellation point.
-        dat_os::cancel::defer(|| self.file.write_all(&self.records))?;
+        dat_os::cancel::defer(|| while_growing(|| self.file.write_all(&self.records)))?;
         self.records.clear();
         Ok(())
     }
