@@ -12,7 +12,8 @@ use std::process::{Command, Stdio};
 use dat_registry::catalog::{Catalog, Request};
 use dat_registry::conf::{Effect, Entry};
 
-use finding::{Finding, State, edit, quoted};
+pub(crate) use finding::quoted;
+use finding::{Finding, State, edit};
 
 use crate::{Outcome, Reported, assess, demo, open, read};
 
