@@ -300,6 +300,7 @@ fn an_ia_that_this_machine_cannot_have_is_not_usable_and_equal_faults_are_one_li
         let said = dat(&[command, "far"], &path);
         let hint = format!("the host is missing: dat {command} far HOST");
         assert!(err(&said).contains(&hint), "{}", err(&said));
+        assert_eq!(said.status.code(), Some(2), "a wrong command line");
     }
     let unknown = dat(&["info", "nosuch", "--json"], &path);
     let value: Value = serde_json::from_str(&out(&unknown)).expect("JSON");
