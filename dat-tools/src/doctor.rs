@@ -7,15 +7,20 @@ mod limits;
 mod network;
 mod unopened;
 
+use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
 use dat_registry::catalog::{Catalog, Request};
 use dat_registry::conf::{Effect, Entry};
+use dat_registry::search::{Found, SearchError};
 
 pub(crate) use finding::quoted;
 use finding::{Finding, State, edit};
 
-use crate::{Outcome, Reported, assess, demo, open, read};
+use crate::{Outcome, Reported, assess, check, demo, open, read};
+
+/// Name of the finding about the file.
+const CONFIGURATION: &str = "dat.conf";
 
 /// Examines the machine, and the IA if one is named.
 pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
@@ -54,16 +59,27 @@ pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
 
 /// Examines dat.conf; returns the entry of the IA.
 fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entry> {
-    const CHECK: &str = "dat.conf";
     let found = match read::configuration() {
         Ok(found) => found,
         Err(error) => {
-            let remedy = "dat init --output /etc/dat.conf";
-            findings.push(Finding::bad(CHECK, State::Fault, error.to_string(), remedy));
+            let remedy = without_configuration(error.downcast_ref());
+            findings.push(Finding::bad(
+                CONFIGURATION,
+                State::Fault,
+                error.to_string(),
+                remedy,
+            ));
             return None;
         }
     };
     let catalog = Catalog::of(&found);
+    let Some(name) = name else {
+        let of_libraries = libraries(&catalog);
+        let is_told = of_libraries.as_ref().is_some_and(|f| f.state != State::Ok);
+        findings.push(entries(&found, &catalog, is_told));
+        findings.extend(of_libraries);
+        return None;
+    };
     let files = catalog.source();
     let faults = catalog
         .errors()
@@ -72,14 +88,14 @@ fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entr
         .count();
     findings.push(match faults {
         0 => Finding::ok(
-            CHECK,
+            CONFIGURATION,
             format!(
                 "{files}: {}",
                 crate::out::plural(catalog.entries().len(), "entry", "entries")
             ),
         ),
         n => Finding::bad(
-            CHECK,
+            CONFIGURATION,
             State::Warning,
             format!(
                 "{files}: {}",
@@ -88,10 +104,6 @@ fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entr
             "dat check",
         ),
     });
-    let Some(name) = name else {
-        findings.extend(libraries(&catalog));
-        return None;
-    };
     let request = |major, minor| Request {
         name,
         major,
@@ -117,6 +129,43 @@ fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entr
         )),
     }
     entry
+}
+
+/// Returns the command that leads to a configuration where none can be read.
+fn without_configuration(error: Option<&SearchError>) -> String {
+    let Some(SearchError::Override { path, source }) = error else {
+        return "dat init --output /etc/dat.conf".to_owned();
+    };
+    let unset = "unset DAT_OVERRIDE";
+    let is_writable = source.kind() == ErrorKind::NotFound
+        && path
+            .parent()
+            .is_none_or(|folder| folder == "" || folder.is_dir());
+    if is_writable {
+        let path = quoted(&path.display().to_string());
+        format!("{unset}  # or: dat init --output {path}")
+    } else {
+        unset.to_owned()
+    }
+}
+
+/// Examines all entries as `dat check` does. The first fault is shown, unless another finding tells it.
+fn entries(found: &[Found], catalog: &Catalog, is_told: bool) -> Finding {
+    let count = crate::out::plural(catalog.entries().len(), "entry", "entries");
+    let text = format!("{}: {count}", catalog.source());
+    let errors = check::errors(found);
+    let Some(first) = errors.first() else {
+        return Finding::ok(CONFIGURATION, text);
+    };
+    let mut text = format!(
+        "{text}, {}",
+        crate::out::plural(errors.len(), "error", "errors")
+    );
+    if !is_told {
+        let which = if errors.len() > 1 { ", the first" } else { "" };
+        text += &format!("{which}: {first}");
+    }
+    Finding::bad(CONFIGURATION, State::Fault, text, "dat check")
 }
 
 /// Examines the libraries of all entries: a fault if none of them can be used, so that nothing opens.
