@@ -11,12 +11,13 @@ use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
 use dat_registry::catalog::{Catalog, Request};
-use dat_registry::conf::{Effect, Entry};
+use dat_registry::conf::{ConfError, Effect, Entry};
 use dat_registry::search::{Found, SearchError};
 
 pub(crate) use finding::quoted;
 use finding::{Finding, State, edit};
 
+use crate::assess::Verdict;
 use crate::{Outcome, Reported, assess, check, demo, open, read};
 
 /// Name of the finding about the file.
@@ -29,9 +30,8 @@ pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
     findings.extend(limits::all());
     findings.extend(network::all(entry.as_ref()));
     if let Some(entry) = &entry {
-        let of_library = library(entry);
-        let is_usable = of_library.iter().all(|f| f.state == State::Ok);
-        findings.extend(of_library);
+        findings.extend(library(entry));
+        let is_usable = assess::entry(entry).faults.is_empty();
         // Else the reason would be told twice.
         if is_usable && entry.api.major == 2 {
             opening(entry, &mut findings);
@@ -114,13 +114,7 @@ fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entr
         .find(&request(2, 0))
         .or_else(|| catalog.find(&request(1, 2)));
     match &entry {
-        Some(entry) => findings.push(Finding::ok(
-            "entry",
-            format!(
-                "{}: {} with {} {:?}",
-                entry.origin, entry.name, entry.library, entry.ia_params
-            ),
-        )),
+        Some(entry) => findings.extend(line(entry)),
         None => findings.push(Finding::bad(
             "entry",
             State::Fault,
@@ -192,17 +186,48 @@ fn libraries(catalog: &Catalog) -> Option<Finding> {
     Some(Finding::bad(CHECK, State::Fault, text, "dat check"))
 }
 
+/// Examines the line of the entry, without its library.
+fn line(entry: &Entry) -> Vec<Finding> {
+    const CHECK: &str = "entry";
+    let verdict = assess::entry(entry);
+    let findings = faults(entry, &verdict, CHECK, |fault| !is_of_library(entry, fault));
+    if !findings.is_empty() {
+        return findings;
+    }
+    let text = format!(
+        "{}: {} with {} {:?}",
+        entry.origin, entry.name, entry.library, entry.ia_params
+    );
+    vec![Finding::ok(CHECK, text)]
+}
+
+/// Returns whether a fault of an entry is one of its library.
+fn is_of_library(entry: &Entry, fault: &ConfError) -> bool {
+    let place = entry.places.library;
+    (fault.origin.line, fault.column) == (place.line, place.column)
+}
+
+/// Returns findings about those faults of an entry that are `wanted`.
+fn faults(
+    entry: &Entry,
+    verdict: &Verdict,
+    check: &'static str,
+    wanted: impl Fn(&ConfError) -> bool,
+) -> Vec<Finding> {
+    let faults = verdict.faults.iter().filter(|fault| wanted(fault));
+    let finding = |fault: &ConfError| {
+        let text = format!("{}:{}: {}", fault.origin, fault.column, fault.kind);
+        Finding::bad(check, State::Fault, text, edit(&entry.origin.path))
+    };
+    faults.map(finding).collect()
+}
+
 /// Examines the library of the entry.
 fn library(entry: &Entry) -> Vec<Finding> {
     let verdict = assess::entry(entry);
-    let mut findings: Vec<Finding> = verdict
-        .faults
-        .iter()
-        .map(|fault| {
-            let text = format!("{}:{}: {}", fault.origin, fault.column, fault.kind);
-            Finding::bad("library", State::Fault, text, edit(&entry.origin.path))
-        })
-        .collect();
+    let mut findings = faults(entry, &verdict, "library", |fault| {
+        is_of_library(entry, fault)
+    });
     if let (Some(path), true) = (verdict.library, findings.is_empty()) {
         findings.push(Finding::ok("library", path));
     }

@@ -380,13 +380,21 @@ fn each_remedy_of_the_doctor_is_a_command_for_the_shell() {
     let more = [
         line("gone", "/no/such/library.so", ""),
         line("wrong", &softrxe.display().to_string(), "lo 0 colour=red"),
+        line(
+            "kernel",
+            &softrxe.display().to_string(),
+            "lo 0 engine=kernel lanes=2",
+        ),
+        line("port", &softrxe.display().to_string(), "lo 2 engine=user"),
     ];
     let (_stranger, _dir, conf) = conf("127.88.10.4", &more.concat());
     for (ia, check, wants) in [
         ("taken", "open", "ss -ulpn"),
         ("absent", "open", "dat devices; dat init"),
         ("gone", "library", "${EDITOR:-vi} "),
-        ("wrong", "library", "${EDITOR:-vi} "),
+        ("wrong", "entry", "${EDITOR:-vi} "),
+        ("kernel", "entry", "${EDITOR:-vi} "),
+        ("port", "open", "${EDITOR:-vi} "),
         ("nothing", "entry", "dat list; dat devices"),
     ] {
         let done = dat(&format!("doctor {ia} --json"), &conf);
@@ -403,5 +411,10 @@ fn each_remedy_of_the_doctor_is_a_command_for_the_shell() {
             .find(|f| f["check"] == check && f["state"] == "fault");
         let remedy = found.and_then(|f| f["remedy"].as_str()).unwrap_or_default();
         assert!(remedy.starts_with(wants), "{ia}: {findings:?}");
+        let twice = |f: &&Value| f["check"] == check && f["state"] == "ok";
+        assert!(!findings.iter().any(|f| twice(&f)), "{ia}: {findings:?}");
+        let of_user = findings.iter().filter_map(|f| f["text"].as_str());
+        let of_user = of_user.filter(|text| text.contains("the user engine needs none"));
+        assert!(ia != "kernel" || of_user.count() == 0, "{findings:?}");
     }
 }
