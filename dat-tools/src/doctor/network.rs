@@ -63,7 +63,11 @@ pub(super) fn all(entry: Option<&Entry>) -> Vec<Finding> {
             usable.filter_map(|d| d.addresses.first()?.parse().ok())
         };
         let examined: Vec<IpAddr> = match device {
-            Some(_) => resolved.into_iter().take(1).collect(),
+            // A link-local address is never bound: the open says that it is of no use.
+            Some(_) => {
+                let bound = resolved.into_iter().filter(|ip| !is_link_local(*ip));
+                bound.take(1).collect()
+            }
             None => of_machine().collect(),
         };
         findings.extend(ports(&examined));
@@ -74,6 +78,10 @@ pub(super) fn all(entry: Option<&Entry>) -> Vec<Finding> {
     }
     findings.push(firewall());
     findings
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 /// Returns the addresses of this machine that the device field of an entry means: a netdev's, an address itself, or a host name's.
