@@ -292,9 +292,16 @@ impl Catalog {
     fn explain_unknown(&self, request: &Request<'_>) -> String {
         let names = self.names(request.major);
         let patterns = self.patterns(request.major);
+        if patterns.contains(&request.name) {
+            return format!(
+                "{} has {:?} as a pattern, which is no IA: ask for one of its names, with a device for the *",
+                self.source, request.name
+            );
+        }
+        let noun = |count| if count == 1 { "pattern" } else { "patterns" };
         let list = match (names.is_empty(), patterns.is_empty()) {
             (true, true) => format!("no entry of u{}.x", request.major),
-            (true, false) => format!("the patterns {}", patterns.join(", ")),
+            (true, false) => format!("the {} {}", noun(patterns.len()), patterns.join(", ")),
             (false, true) => names.join(", "),
             (false, false) => {
                 let first: Vec<&str> = patterns.iter().copied().take(PATTERNS).collect();
@@ -303,7 +310,7 @@ impl Catalog {
                     n => format!(" and {n} more"),
                 };
                 let (names, first) = (names.join(", "), first.join(", "));
-                format!("{names}, and the patterns {first}{more}")
+                format!("{names}, and the {} {first}{more}", noun(patterns.len()))
             }
         };
         let hint = conf::suggest::hint(request.name, names);
@@ -461,6 +468,9 @@ mod tests {
         let text = said(&(line("x-*") + &line("y-*-1") + &line("x-*")));
         assert!(text.ends_with("it has: the patterns x-*, y-*-1"), "{text}");
         let text = said(&["a", "x-*", "y-*", "z-*", "w-*"].map(line).concat());
+        assert!(said(&line("x-*")).ends_with("it has: the pattern x-*"));
+        let one = said(&(line("a") + &line("x-*")));
+        assert!(one.ends_with("it has: a, and the pattern x-*"), "{one}");
         let wants = "it has: a, and the patterns x-*, y-*, z-* and 1 more";
         assert!(text.ends_with(wants), "{text}");
         let text = catalog().explain_missing(&Request {

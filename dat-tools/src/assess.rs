@@ -193,7 +193,15 @@ pub(crate) fn explain_missing(catalog: &Catalog, name: &str) -> String {
         thread_safe: false,
     };
     let mut text = catalog.explain_missing(&request);
-    let names = names_of_patterns(catalog, &machine::devices().unwrap_or_default());
+    let devices = machine::devices().unwrap_or_default();
+    if let Some(pattern) = patterns(catalog).find(|pattern| pattern.name == name) {
+        return match of_pattern(pattern, &devices) {
+            Ok(names) if names.is_empty() => text,
+            Ok(names) => format!("{text}; on this machine {}", names.join(" or ")),
+            Err(none) => format!("{text}; {none}"),
+        };
+    }
+    let names = names_of_patterns(catalog, &devices);
     if !names.is_empty() {
         text += &format!(
             "; on this machine its patterns stand for {}",

@@ -35,7 +35,7 @@ impl From<&ConfError> for Finding {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Report {
     files: Vec<String>,
     entries: usize,
@@ -47,13 +47,7 @@ struct Report {
 
 /// Checks the files that are named, or those that programs read.
 pub(crate) fn run(arguments: &Check, json: bool) -> Outcome {
-    let mut all = Report {
-        files: Vec::new(),
-        entries: 0,
-        aliases: 0,
-        findings: Vec::new(),
-        notes: Vec::new(),
-    };
+    let mut all = Report::default();
     let mut faults = Vec::new();
     if arguments.files.is_empty() {
         faults = judge(&read::configuration()?, &mut all);
@@ -103,6 +97,13 @@ pub(crate) fn run(arguments: &Check, json: bool) -> Outcome {
         return Err(Reported.into());
     }
     Ok(())
+}
+
+/// Returns the errors of files that make one configuration, without the warnings.
+pub(crate) fn errors(files: &[Found]) -> Vec<ConfError> {
+    let mut faults = judge(files, &mut Report::default());
+    faults.retain(|fault| fault.kind.effect() != Effect::Warning);
+    faults
 }
 
 /// Prints faults. Those of several lines with the same text, such as a library that is not there, are printed once.

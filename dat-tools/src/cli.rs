@@ -43,11 +43,12 @@ Environment:
   DAT_LOG        off, error, warn, info, debug or trace: the libraries' messages on standard error
 
 Exit status:
-  0 if all is well, 1 if something is wrong, 2 for a wrong command line, 141 if the reader of the output goes away.";
+  0 if all is well (dat list: if an entry is usable), 1 if something is wrong, 2 for a wrong command line, 141 if the reader of the output goes away.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List every entry of dat.conf: usable, or why not.
+    /// List every entry of dat.conf: usable as far as that shows without opening it, or why not.
+    #[command(after_help = LIST)]
     List(List),
     /// List the netdevs and verbs devices of this machine that can be IAs, with the line for each.
     Devices,
@@ -130,6 +131,13 @@ pub(crate) enum Command {
         folder: PathBuf,
     },
 }
+
+const LIST: &str = "\
+An entry is usable if its line and its parameters have no fault, its library is there, and this machine has the device. Only --open finds out \
+what else is in the way, such as a netdev that is down or a missing module.
+
+Exit status:
+  0 if one entry is usable, also where others are not; 1 if none is. `dat check` ends with 1 for each fault.";
 
 const FAULT: &str = "\
 A rule is TARGET WHEN WHAT; # begins a comment.

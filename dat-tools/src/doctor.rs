@@ -7,14 +7,21 @@ mod limits;
 mod network;
 mod unopened;
 
+use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
 use dat_registry::catalog::{Catalog, Request};
-use dat_registry::conf::{Effect, Entry};
+use dat_registry::conf::{ConfError, Effect, Entry};
+use dat_registry::search::{Found, SearchError};
 
-use finding::{Finding, State, edit, quoted};
+pub(crate) use finding::quoted;
+use finding::{Finding, State, edit};
 
-use crate::{Outcome, Reported, assess, demo, open, read};
+use crate::assess::Verdict;
+use crate::{Outcome, Reported, assess, check, demo, open, read};
+
+/// Name of the finding about the file.
+const CONFIGURATION: &str = "dat.conf";
 
 /// Examines the machine, and the IA if one is named.
 pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
@@ -23,9 +30,8 @@ pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
     findings.extend(limits::all());
     findings.extend(network::all(entry.as_ref()));
     if let Some(entry) = &entry {
-        let of_library = library(entry);
-        let is_usable = of_library.iter().all(|f| f.state == State::Ok);
-        findings.extend(of_library);
+        findings.extend(library(entry));
+        let is_usable = assess::entry(entry).faults.is_empty();
         // Else the reason would be told twice.
         if is_usable && entry.api.major == 2 {
             opening(entry, &mut findings);
@@ -53,16 +59,27 @@ pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
 
 /// Examines dat.conf; returns the entry of the IA.
 fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entry> {
-    const CHECK: &str = "dat.conf";
     let found = match read::configuration() {
         Ok(found) => found,
         Err(error) => {
-            let remedy = "dat init --output /etc/dat.conf";
-            findings.push(Finding::bad(CHECK, State::Fault, error.to_string(), remedy));
+            let remedy = without_configuration(error.downcast_ref());
+            findings.push(Finding::bad(
+                CONFIGURATION,
+                State::Fault,
+                error.to_string(),
+                remedy,
+            ));
             return None;
         }
     };
     let catalog = Catalog::of(&found);
+    let Some(name) = name else {
+        let of_libraries = libraries(&catalog);
+        let is_told = of_libraries.as_ref().is_some_and(|f| f.state != State::Ok);
+        findings.push(entries(&found, &catalog, is_told));
+        findings.extend(of_libraries);
+        return None;
+    };
     let files = catalog.source();
     let faults = catalog
         .errors()
@@ -71,14 +88,14 @@ fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entr
         .count();
     findings.push(match faults {
         0 => Finding::ok(
-            CHECK,
+            CONFIGURATION,
             format!(
                 "{files}: {}",
                 crate::out::plural(catalog.entries().len(), "entry", "entries")
             ),
         ),
         n => Finding::bad(
-            CHECK,
+            CONFIGURATION,
             State::Warning,
             format!(
                 "{files}: {}",
@@ -87,10 +104,6 @@ fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entr
             "dat check",
         ),
     });
-    let Some(name) = name else {
-        findings.extend(libraries(&catalog));
-        return None;
-    };
     let request = |major, minor| Request {
         name,
         major,
@@ -101,13 +114,7 @@ fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entr
         .find(&request(2, 0))
         .or_else(|| catalog.find(&request(1, 2)));
     match &entry {
-        Some(entry) => findings.push(Finding::ok(
-            "entry",
-            format!(
-                "{}: {} with {} {:?}",
-                entry.origin, entry.name, entry.library, entry.ia_params
-            ),
-        )),
+        Some(entry) => findings.extend(line(entry)),
         None => findings.push(Finding::bad(
             "entry",
             State::Fault,
@@ -116,6 +123,43 @@ fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entr
         )),
     }
     entry
+}
+
+/// Returns the command that leads to a configuration where none can be read.
+fn without_configuration(error: Option<&SearchError>) -> String {
+    let Some(SearchError::Override { path, source }) = error else {
+        return "dat init --output /etc/dat.conf".to_owned();
+    };
+    let unset = "unset DAT_OVERRIDE";
+    let is_writable = source.kind() == ErrorKind::NotFound
+        && path
+            .parent()
+            .is_none_or(|folder| folder == "" || folder.is_dir());
+    if is_writable {
+        let path = quoted(&path.display().to_string());
+        format!("{unset}  # or: dat init --output {path}")
+    } else {
+        unset.to_owned()
+    }
+}
+
+/// Examines all entries as `dat check` does. The first fault is shown, unless another finding tells it.
+fn entries(found: &[Found], catalog: &Catalog, is_told: bool) -> Finding {
+    let count = crate::out::plural(catalog.entries().len(), "entry", "entries");
+    let text = format!("{}: {count}", catalog.source());
+    let errors = check::errors(found);
+    let Some(first) = errors.first() else {
+        return Finding::ok(CONFIGURATION, text);
+    };
+    let mut text = format!(
+        "{text}, {}",
+        crate::out::plural(errors.len(), "error", "errors")
+    );
+    if !is_told {
+        let which = if errors.len() > 1 { ", the first" } else { "" };
+        text += &format!("{which}: {first}");
+    }
+    Finding::bad(CONFIGURATION, State::Fault, text, "dat check")
 }
 
 /// Examines the libraries of all entries: a fault if none of them can be used, so that nothing opens.
@@ -142,17 +186,48 @@ fn libraries(catalog: &Catalog) -> Option<Finding> {
     Some(Finding::bad(CHECK, State::Fault, text, "dat check"))
 }
 
+/// Examines the line of the entry, without its library.
+fn line(entry: &Entry) -> Vec<Finding> {
+    const CHECK: &str = "entry";
+    let verdict = assess::entry(entry);
+    let findings = faults(entry, &verdict, CHECK, |fault| !is_of_library(entry, fault));
+    if !findings.is_empty() {
+        return findings;
+    }
+    let text = format!(
+        "{}: {} with {} {:?}",
+        entry.origin, entry.name, entry.library, entry.ia_params
+    );
+    vec![Finding::ok(CHECK, text)]
+}
+
+/// Returns whether a fault of an entry is one of its library.
+fn is_of_library(entry: &Entry, fault: &ConfError) -> bool {
+    let place = entry.places.library;
+    (fault.origin.line, fault.column) == (place.line, place.column)
+}
+
+/// Returns findings about those faults of an entry that are `wanted`.
+fn faults(
+    entry: &Entry,
+    verdict: &Verdict,
+    check: &'static str,
+    wanted: impl Fn(&ConfError) -> bool,
+) -> Vec<Finding> {
+    let faults = verdict.faults.iter().filter(|fault| wanted(fault));
+    let finding = |fault: &ConfError| {
+        let text = format!("{}:{}: {}", fault.origin, fault.column, fault.kind);
+        Finding::bad(check, State::Fault, text, edit(&entry.origin.path))
+    };
+    faults.map(finding).collect()
+}
+
 /// Examines the library of the entry.
 fn library(entry: &Entry) -> Vec<Finding> {
     let verdict = assess::entry(entry);
-    let mut findings: Vec<Finding> = verdict
-        .faults
-        .iter()
-        .map(|fault| {
-            let text = format!("{}:{}: {}", fault.origin, fault.column, fault.kind);
-            Finding::bad("library", State::Fault, text, edit(&entry.origin.path))
-        })
-        .collect();
+    let mut findings = faults(entry, &verdict, "library", |fault| {
+        is_of_library(entry, fault)
+    });
     if let (Some(path), true) = (verdict.library, findings.is_empty()) {
         findings.push(Finding::ok("library", path));
     }

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::doctor::quoted;
 use crate::{Outcome, counters, open};
 
 /// Opens the IA and prints.
@@ -55,7 +56,10 @@ pub(crate) fn run(name: &str, json: bool) -> Outcome {
         println!("  {field:<36} {value}");
     }
     println!();
-    println!("the provider's own counters, and others that are not 0 (`dat counters {name}`)");
+    println!(
+        "the provider's own counters, and others that are not 0 (`dat counters -a {}` has all)",
+        quoted(name)
+    );
     for (counter, value) in counters
         .iter()
         .chain(&of_device)

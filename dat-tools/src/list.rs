@@ -95,7 +95,16 @@ pub(crate) fn run(arguments: &List, json: bool) -> Outcome {
     }
     print(&rows);
     println!();
-    println!("{}: {usable} of {} usable", catalog.source(), rows.len());
+    let how = if arguments.open {
+        ""
+    } else {
+        ", as far as that shows without opening them (`dat list --open`)"
+    };
+    println!(
+        "{}: {usable} of {} usable{how}",
+        catalog.source(),
+        rows.len()
+    );
     for fault in wrong {
         println!("{fault}");
     }

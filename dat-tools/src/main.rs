@@ -43,7 +43,10 @@ use clap::Parser as _;
 use clap::error::ErrorKind;
 
 use cli::{Cli, Command};
-pub(crate) use outcome::{Outcome, Reported, Status};
+pub(crate) use outcome::{Outcome, Reported, Status, Usage};
+
+/// Status of a process whose command line is wrong.
+const WRONG_COMMAND_LINE: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -76,6 +79,9 @@ fn main() -> ExitCode {
                     out::json(&serde_json::json!({ "error": error.to_string() }), false);
                 }
                 eprintln!("dat: {error}");
+            }
+            if error.is::<Usage>() {
+                return ExitCode::from(WRONG_COMMAND_LINE);
             }
             ExitCode::FAILURE
         }
@@ -121,7 +127,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         }
         _ => {
             eprint!("{text}");
-            ExitCode::from(2)
+            ExitCode::from(WRONG_COMMAND_LINE)
         }
     }
 }

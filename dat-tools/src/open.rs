@@ -10,7 +10,7 @@ use dat_registry::conf::suggest;
 use dat_registry::registry::LookupError;
 
 use crate::assess::Hopeless;
-use crate::{Outcome, Status, assess, machine, read};
+use crate::{Outcome, Status, Usage, assess, machine, read};
 
 /// Status of a process that cannot open an IA because dat.conf does not lead to a provider.
 const NO_PROVIDER: u8 = 3;
@@ -322,10 +322,11 @@ pub(crate) fn require_host(ia: Option<&str>, host: &str, command: &str) -> Outco
     let near = suggest::nearest(host, names.chain(of_patterns.iter().map(String::as_str)));
     if let Some(near) = near.filter(|near| *near != host) {
         let hint = format!("no host has the name {host}; did you mean the IA {near:?}? Then ");
-        return Err((hint + &missing(near)).into());
+        return Err(Usage(hint + &missing(near)).into());
     }
     if near.is_some() || catalog.find(&request(host)).is_some() {
-        return Err(format!("{host} is the name of an IA; {}", missing(host)).into());
+        let text = format!("{host} is the name of an IA; {}", missing(host));
+        return Err(Usage(text).into());
     }
     Ok(())
 }

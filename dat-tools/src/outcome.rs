@@ -18,6 +18,18 @@ impl fmt::Display for Reported {
 
 impl Error for Reported {}
 
+/// The error of a command line that is wrong in what only the subcommand can find out; the text is printed for the user.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Usage {}
+
 /// The error of a subcommand that has printed what is wrong, and ends the command with a status of its own.
 #[derive(Debug)]
 pub(crate) struct Status(pub(crate) u8);

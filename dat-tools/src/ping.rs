@@ -13,6 +13,7 @@ use crate::measure::pattern;
 use crate::measure::protocol::{ECHO_BUFFERS, HEAD, Request, Task};
 use crate::measure::report::latency_json;
 use crate::measure::session::{Fault, Link, Session, Shape, Target, buffer};
+use crate::out::plural;
 use crate::{Outcome, open};
 
 /// Longest sleep without a look at whether the user has interrupted the command.
@@ -48,8 +49,10 @@ pub(crate) fn run(arguments: &Ping, json: bool) -> Outcome {
         crate::out::json(&value, false);
     } else {
         println!(
-            "{} messages of {} bytes came back whole from {}",
-            summary.count, arguments.size, arguments.host
+            "{} of {} came back whole from {}",
+            plural(summary.count as usize, "message", "messages"),
+            plural(arguments.size, "byte", "bytes"),
+            arguments.host
         );
         println!(
             "round trip in us: min {:.2}, avg {:.2}, max {:.2}, stdev {:.2}; 50% {:.2}, 90% {:.2}, 99% {:.2}, 99.9% {:.2}",

@@ -1,5 +1,6 @@
 //! `dat serve`: the other side of `dat ping` and `dat perf`. It serves several clients at once, until it is interrupted.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -8,9 +9,11 @@ use dat::{ConnRequest, Evd, Event, Ia, Streams};
 use serde_json::json;
 
 use crate::cli::Serve;
+use crate::doctor::quoted;
 use crate::measure::interrupt::Interrupt;
-use crate::measure::protocol::{Answer, Refusal, Request, Unreadable};
+use crate::measure::protocol::{Answer, PORT, Refusal, Request, Unreadable};
 use crate::measure::service::{Service, Visit, memory_of};
+use crate::out::plural;
 use crate::{Outcome, open};
 
 /// Longest sleep without a look at whether the user has interrupted the command.
@@ -49,11 +52,7 @@ pub(crate) fn run(arguments: &Serve, json: bool) -> Outcome {
         let value = json!({ "ia": ia.name(), "address": address, "port": arguments.port });
         crate::out::json(&value, true);
     } else {
-        println!(
-            "IA {} at {address}, connection qualifier {}: `dat ping {address}` and `dat perf {address}` measure from another process or host",
-            ia.name(),
-            arguments.port
-        );
+        println!("{}", invitation(ia.name(), address, arguments.port));
     }
     let used = Used::default();
     thread::scope(|scope| {
@@ -87,6 +86,25 @@ pub(crate) fn run(arguments: &Serve, json: bool) -> Outcome {
             }
         }
     })
+}
+
+/// Says where this command listens, and what to type elsewhere. Without the name of an IA the first one of dat.conf would send, which may
+/// reach this host only.
+fn invitation(ia: &str, address: IpAddr, port: u64) -> String {
+    let name = quoted(ia);
+    let option = match port {
+        PORT => String::new(),
+        port => format!(" --port {port}"),
+    };
+    let from = if address.is_loopback() {
+        "from another process on this host only"
+    } else {
+        "from another process or host; the name is that of an IA there"
+    };
+    format!(
+        "IA {ia} at {address}, connection qualifier {port}: `dat ping {name} {address}{option}` and `dat perf {name} {address}{option}` \
+         measure {from}"
+    )
 }
 
 /// Waits for the next request.
@@ -179,7 +197,30 @@ fn print(visit: &Visit, json: bool) {
         None => String::new(),
     };
     println!(
-        "{}: {task} of {} bytes, {} messages{damaged}{end}",
-        visit.client, request.size, visit.messages
+        "{}: {task} of {}, {}{damaged}{end}",
+        visit.client,
+        plural(request.size as usize, "byte", "bytes"),
+        plural(visit.messages as usize, "message", "messages")
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_for_the_other_side_name_the_ia() {
+        let far = invitation("softrxe-eth0", [192, 0, 2, 2].into(), PORT);
+        for part in [
+            "`dat ping softrxe-eth0 192.0.2.2`",
+            "`dat perf softrxe-eth0 192.0.2.2`",
+            "or host",
+        ] {
+            assert!(far.contains(part), "{far} lacks {part}");
+        }
+        let near = invitation("an ia", [127, 0, 0, 1].into(), 7);
+        for part in ["`dat ping 'an ia' 127.0.0.1 --port 7`", "on this host only"] {
+            assert!(near.contains(part), "{near} lacks {part}");
+        }
+    }
 }

@@ -43,6 +43,9 @@ fn a_list_shows_every_entry_with_its_reason() {
     let (_dir, path) = conf(&format!("{LINE}{LINE}{old}"));
     let listed = dat(&["list"], &path);
     assert!(listed.status.success(), "{}", err(&listed));
+    let help = out(&dat(&["list", "--help"], &path));
+    let status = "0 if one entry is usable, also where others are not";
+    assert!(help.contains(status), "{help} lacks {status}");
     let text = out(&listed);
     for part in [
         "ofa-v2-mlx4_0-1",
@@ -300,6 +303,7 @@ fn an_ia_that_this_machine_cannot_have_is_not_usable_and_equal_faults_are_one_li
         let said = dat(&[command, "far"], &path);
         let hint = format!("the host is missing: dat {command} far HOST");
         assert!(err(&said).contains(&hint), "{}", err(&said));
+        assert_eq!(said.status.code(), Some(2), "a wrong command line");
     }
     let unknown = dat(&["info", "nosuch", "--json"], &path);
     let value: Value = serde_json::from_str(&out(&unknown)).expect("JSON");
@@ -328,7 +332,10 @@ fn a_check_names_settings_that_have_no_effect() {
     assert!(checked.status.success(), "{text}");
     assert!(!dat(&["check", "--strict"], &path).status.success());
     let listed = out(&dat(&["list"], &path));
-    assert!(listed.contains("1 of 1 usable"), "{listed}");
+    let wants = "1 of 1 usable, as far as that shows without opening them (`dat list --open`)";
+    assert!(listed.contains(wants), "{listed}");
+    let opened = out(&dat(&["list", "--open"], &path));
+    assert!(opened.trim_end().ends_with(" of 1 usable"), "{opened}");
     let (_dir, path) = conf(&line("a", "lo 0 engine=kernel lanes=4"));
     let checked = dat(&["check"], &path);
     let text = out(&checked);

@@ -244,6 +244,73 @@ fn the_doctor_fails_where_no_provider_has_its_library() {
 }
 
 #[test]
+fn the_name_of_a_pattern_is_answered_with_its_names() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("dat.conf");
+    let line = |ia, params: &str| dat_tests::line(ia, &dat_tests::softrxe(), params);
+    // The second one would match the name of the first.
+    let lines = line("rx-*-a", "* 0 engine=user") + &line("rx-*", "* 0 engine=user");
+    fs::write(&path, lines).expect("written");
+    for words in ["doctor", "info", "demo", "counters"] {
+        let done = dat(&format!("{words} rx-*-a"), &path);
+        let said = text(&done.stdout) + &text(&done.stderr);
+        assert_eq!(done.status.code(), Some(1), "{words}: {said}");
+        for part in ["\"rx-*-a\" as a pattern", "; on this machine ", "rx-lo-a"] {
+            assert!(said.contains(part), "{words}: {said} lacks {part}");
+        }
+        assert!(!said.contains("is no netdev"), "{words}: {said}");
+    }
+}
+
+#[test]
+fn the_doctor_shows_the_faults_of_all_entries() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("dat.conf");
+    let library = dat_tests::softrxe();
+    let fine = dat_tests::line("fine", &library, "lo 0 engine=user");
+    let bad = dat_tests::line("bad", Path::new("libdat-provider-sofrtxe.so.2"), "lo 0");
+    let second = dat_tests::line("second", &library, "lo 0 colour=red");
+    for (lines, count) in [
+        (&bad, "2 entries, 1 error: "),
+        (&second, "3 entries, 2 errors, the first: "),
+    ] {
+        let before = fs::read_to_string(&path).unwrap_or_else(|_| fine.clone());
+        fs::write(&path, before + lines).expect("written");
+        let examined = dat("doctor", &path);
+        let said = text(&examined.stdout);
+        assert_eq!(examined.status.code(), Some(1), "{said}");
+        for part in [
+            count,
+            "FAULT   dat.conf",
+            "no file \"libdat-provider-sofrtxe.so.2\"",
+            "do: dat check",
+        ] {
+            assert!(said.contains(part), "{said} lacks {part}");
+        }
+        assert!(said.contains("ok      libraries "), "{said}");
+    }
+}
+
+#[test]
+fn a_remedy_of_dat_override_ends_the_fault() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let missing = dir.path().join("none.conf");
+    let remedy = |path: &Path| {
+        let done = dat("doctor --json", path);
+        let findings: Value = serde_json::from_str(&text(&done.stdout)).expect("JSON");
+        let remedy = findings[0]["remedy"].as_str().map(str::to_owned);
+        remedy.unwrap_or_else(|| panic!("{findings} lacks a remedy"))
+    };
+    let wants = format!(
+        "unset DAT_OVERRIDE  # or: dat init --output {}",
+        missing.display()
+    );
+    assert_eq!(remedy(&missing), wants);
+    let nowhere = dir.path().join("no/none.conf");
+    assert_eq!(remedy(&nowhere), "unset DAT_OVERRIDE");
+}
+
+#[test]
 fn the_doctor_names_a_busy_port_however_the_entry_names_the_device() {
     let line = |ia, params: &str| dat_tests::line(ia, &dat_tests::softrxe(), params);
     let more = line("host", "127.88.2570 0 engine=user");
@@ -313,13 +380,21 @@ fn each_remedy_of_the_doctor_is_a_command_for_the_shell() {
     let more = [
         line("gone", "/no/such/library.so", ""),
         line("wrong", &softrxe.display().to_string(), "lo 0 colour=red"),
+        line(
+            "kernel",
+            &softrxe.display().to_string(),
+            "lo 0 engine=kernel lanes=2",
+        ),
+        line("port", &softrxe.display().to_string(), "lo 2 engine=user"),
     ];
     let (_stranger, _dir, conf) = conf("127.88.10.4", &more.concat());
     for (ia, check, wants) in [
         ("taken", "open", "ss -ulpn"),
         ("absent", "open", "dat devices; dat init"),
         ("gone", "library", "${EDITOR:-vi} "),
-        ("wrong", "library", "${EDITOR:-vi} "),
+        ("wrong", "entry", "${EDITOR:-vi} "),
+        ("kernel", "entry", "${EDITOR:-vi} "),
+        ("port", "open", "${EDITOR:-vi} "),
         ("nothing", "entry", "dat list; dat devices"),
     ] {
         let done = dat(&format!("doctor {ia} --json"), &conf);
@@ -336,5 +411,10 @@ fn each_remedy_of_the_doctor_is_a_command_for_the_shell() {
             .find(|f| f["check"] == check && f["state"] == "fault");
         let remedy = found.and_then(|f| f["remedy"].as_str()).unwrap_or_default();
         assert!(remedy.starts_with(wants), "{ia}: {findings:?}");
+        let twice = |f: &&Value| f["check"] == check && f["state"] == "ok";
+        assert!(!findings.iter().any(|f| twice(&f)), "{ia}: {findings:?}");
+        let of_user = findings.iter().filter_map(|f| f["text"].as_str());
+        let of_user = of_user.filter(|text| text.contains("the user engine needs none"));
+        assert!(ia != "kernel" || of_user.count() == 0, "{findings:?}");
     }
 }

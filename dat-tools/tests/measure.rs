@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -285,6 +285,8 @@ fn a_missing_server_and_wrong_words_are_reported() {
                 text.contains("nothing listens") && text.contains("start `dat serve`"),
                 "{text}"
             );
+            let sender = format!("asked by IA client at {NETWORK}.10:");
+            assert!(text.contains(&sender), "{text} lacks {sender}");
         }
         for (words, part) in [
             (format!("perf client {host} -s 0"), "it must be 1 to"),
@@ -445,9 +447,25 @@ fn a_dead_peer_and_an_interruption_end_a_measurement() {
     );
 }
 
+#[test]
+fn a_ping_says_that_it_waits() {
+    with_ias("a_ping_says_that_it_waits", 17, |host| {
+        // What is sent there is never answered.
+        let _silent = UdpSocket::bind((host, 4791)).expect("the port is free");
+        let mut client = Running::start(&format!("ping client {host}"));
+        let mut said = BufReader::new(client.child.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        said.read_line(&mut line).expect("text");
+        let wants = format!(
+            "dat: waiting for {host}, connection qualifier 18516 to answer IA client at {NETWORK}.18, 30 s at most\n"
+        );
+        assert_eq!(line, wants);
+    });
+}
+
 fn text_of_one_ping(host: &str) {
     let text = text(&format!("ping client {host} -c 1 -q"));
-    assert!(text.contains("1 messages of 64 bytes"), "{text}");
+    assert!(text.contains("1 message of 64 bytes came"), "{text}");
 }
 
 #[test]

@@ -124,8 +124,8 @@ pub enum Error {
         /// The DAT return code.
         code: Code,
     },
-    /// The peer's address cannot be used or reached.
-    #[error("{call}: the address cannot be reached ({code})")]
+    /// The peer's address cannot be used or reached; in an open, the device that dat.conf names.
+    #[error("{call}: {} ({code})", words::no_address(call))]
     Unreachable {
         /// Name of the DAT function.
         call: &'static str,
@@ -485,6 +485,16 @@ mod tests {
         assert!(odd.contains("multiple of 8"), "{odd}");
         let long = text(DtoOp::Send, DtoStatus::RemoteResponder);
         assert!(long.contains("too long"), "{long}");
+    }
+
+    #[test]
+    fn the_address_of_an_open_is_that_of_its_device() {
+        let code = Code::new(Kind::InvalidAddress, Subtype::InvalidAddressMalformed);
+        let text = |call| Error::of(call, code).to_string();
+        let opened = text("dat_ia_open");
+        assert!(opened.contains("no such device"), "{opened}");
+        assert!(!opened.contains("be reached"), "{opened}");
+        assert!(text("dat_ep_connect").contains("the address cannot be reached"));
     }
 
     #[test]

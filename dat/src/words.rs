@@ -34,6 +34,16 @@ pub(crate) fn scarce(call: &str) -> &'static str {
     }
 }
 
+/// Says what is wrong with an address. That of an open is the device field of dat.conf.
+pub(crate) fn no_address(call: &str) -> &'static str {
+    match call {
+        "dat_ia_open" => {
+            "this machine has no such device, or it has no address that peers can connect to; the provider's message says which (set DAT_LOG=error if there is none)"
+        }
+        _ => "the address cannot be reached",
+    }
+}
+
 /// Describes the status of an operation that failed, and what mends it.
 pub(crate) fn result(op: DtoOp, status: DtoStatus) -> &'static str {
     let is_atomic = matches!(op, DtoOp::FetchAdd | DtoOp::CompareSwap);

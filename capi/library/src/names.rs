@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use dat_abi::types::{DatBoolean, DatHandle};
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_registry::catalog::Request;
+use dat_registry::conf::Origin;
 use dat_registry::registrations::Table;
 use dat_registry::registry::{LookupError, Opened};
 
@@ -82,12 +83,7 @@ impl Library {
     pub fn not_opened(&'static self, found: &Opened, error: Error) {
         if let Some(origin) = &found.origin {
             let name = &found.name;
-            say_first(
-                "not opened",
-                &format!(
-                    "dat_ia_open({name:?}): {error}; its entry is {origin}, `dat doctor {name}` says why"
-                ),
-            );
+            say_first("not opened", &refused(name, error, origin));
         }
         self.closed(&found.name, found.table);
     }
@@ -96,6 +92,16 @@ impl Library {
     pub fn closed(&'static self, name: &str, table: Table) {
         self.registry().close(name, self.version.major, table);
     }
+}
+
+/// Says that a provider refused. What a program passed is not known to `dat doctor`.
+fn refused(name: &str, error: Error, origin: &Origin) -> String {
+    if error.kind() == Some(Kind::InvalidHandle) {
+        return format!(
+            "dat_ia_open({name:?}): {error}; the program passed no handle: *async_evd_handle has to be DAT_HANDLE_NULL or an EVD"
+        );
+    }
+    format!("dat_ia_open({name:?}): {error}; its entry is {origin}, `dat doctor {name}` says why")
 }
 
 /// Says why a name cannot be opened. Each name that is not there is reported once; of the libraries that cannot be loaded only the
@@ -120,5 +126,24 @@ fn say_first(kind: &str, text: &str) {
         dat_abi::log::say(text);
     } else {
         tracing::error!("{text}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_doctor_is_named_unless_an_argument_is_at_fault() {
+        let origin = Origin {
+            path: "dat.conf".into(),
+            line: 3,
+        };
+        let device = refused("a", Error::resource(Subtype::ResourceDevice), &origin);
+        let wants = "; its entry is dat.conf:3, `dat doctor a` says why";
+        assert!(device.ends_with(wants), "{device}");
+        let handle = refused("a", Error::handle(Subtype::InvalidHandleEvdAsync), &origin);
+        assert!(handle.contains("has to be DAT_HANDLE_NULL"), "{handle}");
+        assert!(!handle.contains("dat doctor"), "{handle}");
     }
 }

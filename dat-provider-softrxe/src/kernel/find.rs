@@ -45,7 +45,7 @@ pub fn rxe_devices(sys: &Path) -> Vec<RxeDevice> {
 #[must_use]
 pub fn netdevs(sys: &Path) -> Vec<String> {
     let mut list = names(&sys.join("net"));
-    list.retain(|n| n != "lo");
+    list.retain(|n| n != super::LOOPBACK);
     list
 }
 

@@ -16,6 +16,9 @@ use netlink::NewLinkError;
 /// How long the node of a new device may take to appear below /dev.
 const NODE_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// The loopback netdev.
+const LOOPBACK: &str = "lo";
+
 /// Error of a netdev without rxe device.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
@@ -38,6 +41,16 @@ pub enum KernelError {
         /// Netdevs that exist.
         found: String,
     },
+    /// The entry names a loopback netdev.
+    #[error(
+        "ia_params: engine=kernel has no use for {wanted:?}: rdma_rxe takes no loopback netdev; write engine=user, or one of {found}"
+    )]
+    Loopback {
+        /// The device field of the entry.
+        wanted: String,
+        /// Other netdevs.
+        found: String,
+    },
     /// The kernel did not create a device.
     #[error("netdev {netdev} has no rxe device, and none can be created: {reason}")]
     NotMade {
@@ -55,7 +68,7 @@ impl KernelError {
     pub fn code(&self) -> Error {
         match self {
             Self::Library(_) => Error::of(Kind::ProviderNotFound),
-            Self::NoName { .. } | Self::NoSuch { .. } => {
+            Self::NoName { .. } | Self::NoSuch { .. } | Self::Loopback { .. } => {
                 Error::new(Kind::InvalidAddress, Subtype::InvalidAddressMalformed)
             }
             Self::NotMade { reason, .. } if reason.is_permission() => {
@@ -105,6 +118,13 @@ fn netdev_of(sys: &Path, wanted: &str) -> Result<String, KernelError> {
     if netdevs.iter().any(|n| n == wanted) {
         return Ok(wanted.to_owned());
     }
+    let loopback = || KernelError::Loopback {
+        wanted: wanted.to_owned(),
+        found: found(),
+    };
+    if wanted == LOOPBACK {
+        return Err(loopback());
+    }
     let addresses: Vec<IpAddr> = match wanted.parse() {
         Ok(ip) => vec![ip],
         Err(_) => (wanted, 0)
@@ -112,6 +132,9 @@ fn netdev_of(sys: &Path, wanted: &str) -> Result<String, KernelError> {
             .map(|list| list.map(|a| a.ip()).collect())
             .unwrap_or_default(),
     };
+    if addresses.first().is_some_and(IpAddr::is_loopback) {
+        return Err(loopback());
+    }
     dat_verbs::local_addresses()
         .into_iter()
         .find(|(_, ip)| addresses.contains(ip))
@@ -133,5 +156,26 @@ fn await_device(sys: &Path, name: &str) {
             return;
         }
         std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loopback_netdev_is_there_but_of_no_use() {
+        let root = tempfile::tempdir().unwrap();
+        for netdev in ["lo", "v0"] {
+            std::fs::create_dir_all(root.path().join("net").join(netdev)).unwrap();
+        }
+        let of = |wanted: &str| netdev_of(root.path(), wanted);
+        for wanted in ["lo", "127.0.0.1", "::1"] {
+            let text = of(wanted).unwrap_err().to_string();
+            assert!(text.starts_with("ia_params: engine=kernel "), "{text}");
+            assert!(text.ends_with("or one of v0"), "{text}");
+        }
+        assert_eq!(of("v0").unwrap(), "v0");
+        assert!(matches!(of("v9"), Err(KernelError::NoSuch { .. })));
     }
 }

@@ -81,11 +81,14 @@ impl Entry {
     }
 
     /// Returns this entry for the IA `name`; `None` if it is for other names. What the `*` of a pattern stands for replaces a `*` in
-    /// the IA parameters.
+    /// the IA parameters. It stands for no other `*`: a pattern is no name of an IA.
     #[must_use]
     pub fn for_name(&self, name: &str) -> Option<Self> {
         let part = matched(&self.name, name)?;
         let mut entry = self.clone();
+        if part.contains('*') {
+            return None;
+        }
         if self.is_pattern() {
             name.clone_into(&mut entry.name);
             entry.ia_params = entry.ia_params.replace('*', part);

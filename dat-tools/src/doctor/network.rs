@@ -63,16 +63,25 @@ pub(super) fn all(entry: Option<&Entry>) -> Vec<Finding> {
             usable.filter_map(|d| d.addresses.first()?.parse().ok())
         };
         let examined: Vec<IpAddr> = match device {
-            Some(_) => resolved.into_iter().take(1).collect(),
+            // A link-local address is never bound: the open says that it is of no use.
+            Some(_) => {
+                let bound = resolved.into_iter().filter(|ip| !is_link_local(*ip));
+                bound.take(1).collect()
+            }
             None => of_machine().collect(),
         };
         findings.extend(ports(&examined));
     }
     if !is_user {
-        findings.push(module(is_softrxe));
+        let is_kernel = entry.is_some_and(|entry| entry.ia_params.contains("engine=kernel"));
+        findings.push(module(is_softrxe, is_kernel));
     }
     findings.push(firewall());
     findings
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 /// Returns the addresses of this machine that the device field of an entry means: a netdev's, an address itself, or a host name's.
@@ -201,8 +210,8 @@ fn port(address: IpAddr) -> Finding {
     }
 }
 
-/// Examines the kernel's modules for its engine.
-fn module(softrxe: bool) -> Finding {
+/// Examines the kernel's modules for its engine; `is_kernel` tells that the entry chooses it.
+fn module(softrxe: bool, is_kernel: bool) -> Finding {
     const CHECK: &str = "module";
     let loaded = |name: &str| Path::new("/sys/module").join(name).exists();
     let missing: Vec<&str> = ["rdma_ucm", "rdma_rxe"]
@@ -213,13 +222,16 @@ fn module(softrxe: bool) -> Finding {
         return Finding::ok(CHECK, "those of the kernel's RDMA are loaded");
     }
     // Only the Soft-RoCE provider has an engine of its own.
-    let (needs, or) = if softrxe {
-        (
+    let (needs, or) = match (softrxe, is_kernel) {
+        (true, false) => (
             "; the user engine needs none",
             "; or engine=user in ia_params",
-        )
-    } else {
-        ("", "")
+        ),
+        (true, true) => (
+            "; engine=kernel needs them",
+            "; or engine=user in ia_params",
+        ),
+        (false, _) => ("", ""),
     };
     let text = format!("{} not loaded{needs}", missing.join(" and "));
     // In a container the modules are the host's.

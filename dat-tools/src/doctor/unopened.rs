@@ -92,7 +92,8 @@ fn remedy(facts: &Facts<'_>, why: &str) -> String {
     if why.contains(" is no netdev, ") || why.contains(" is no verbs device, ") {
         return "dat devices; dat init  # what there is, and a dat.conf with it".to_owned();
     }
-    if why.starts_with("ia_params") {
+    let is_of_file = why.starts_with("ia_params") || why.contains(" has port 1 only, ");
+    if is_of_file || why.contains(" is link-local: ") {
         return edit(facts.file);
     }
     format!("DAT_LOG=debug dat info {}", quoted(facts.name))
@@ -142,6 +143,14 @@ mod tests {
             ),
             (
                 "ia_params: unknown setting \"colour\"",
+                "${EDITOR:-vi} /etc/dat.conf",
+            ),
+            (
+                "\"lo\" has port 1 only, not 2; write 1, or 0 for whichever it is",
+                "${EDITOR:-vi} /etc/dat.conf",
+            ),
+            (
+                "fe80::1 is link-local: dat_ep_connect has no argument for the netdev",
                 "${EDITOR:-vi} /etc/dat.conf",
             ),
             ("something else", "DAT_LOG=debug dat info 'an ia'"),

@@ -1,5 +1,7 @@
 //! The client's connections to `dat serve`.
 
+use std::fmt;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::ops::Range;
 use std::time::Duration;
@@ -10,6 +12,7 @@ use dat::{
 };
 use thiserror::Error;
 
+use crate::doctor::quoted;
 use crate::measure::events::{Completions, Idle, Next};
 use crate::measure::interrupt::Interrupt;
 use crate::measure::pattern::Difference;
@@ -17,6 +20,8 @@ use crate::measure::protocol::{Answer, Refusal, Request, Unreadable, VERSION};
 
 /// Time for a connection to be established.
 const CONNECT: Duration = Duration::from_secs(30);
+/// Time after which the user is told what is waited for.
+const NOTICE: Duration = Duration::from_secs(2);
 /// Time after which a server that does not answer is given up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Time for the event that says how a connection ended.
@@ -34,14 +39,15 @@ pub(crate) enum Fault {
         why: String,
     },
     #[error(
-        "nothing listens at {0}: start `dat serve` there; if it runs, give its qualifier with --port"
+        "nothing listens at {at}, asked by {from}: start `dat serve` there; if it runs, give its qualifier with --port"
     )]
-    NothingListens(String),
+    NothingListens { at: String, from: Sender },
     #[error(
-        "{0} does not answer: check the address, that the host is up and runs `dat serve`, and that no firewall stops it; \
-         `dat doctor` with the name of the IA finds more"
+        "{at} does not answer {from}: check the address, that the host is up and runs `dat serve`, and that no firewall stops it; \
+         `dat doctor {}` finds more",
+        quoted(&from.ia)
     )]
-    NoAnswer(String),
+    NoAnswer { at: String, from: Sender },
     #[error(
         "what listens at {0} is not `dat serve`: start that with another --port, and give the same here"
     )]
@@ -87,6 +93,25 @@ pub(crate) enum Fault {
     Interrupted,
 }
 
+/// The IA that sends, for messages.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    ia: String,
+    address: IpAddr,
+    /// The peer is on another host, as far as its address tells.
+    is_far: bool,
+}
+
+impl fmt::Display for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IA {} at {}", self.ia, self.address)?;
+        if self.is_far && self.address.is_loopback() {
+            f.write_str(" (a loopback address reaches no other; name another IA before the host)")?;
+        }
+        Ok(())
+    }
+}
+
 impl From<dat::PostError> for Fault {
     fn from(error: dat::PostError) -> Self {
         Self::Call(error.into())
@@ -101,6 +126,8 @@ pub(crate) struct Target {
     pub(crate) port: u64,
     /// Host and qualifier for messages.
     pub(crate) at: String,
+    /// Address of the IA.
+    own: IpAddr,
 }
 
 impl Target {
@@ -132,7 +159,41 @@ impl Target {
             address,
             port,
             at,
+            own,
         })
+    }
+
+    fn sender(&self) -> Sender {
+        Sender {
+            ia: self.ia.name().to_owned(),
+            address: self.own,
+            is_far: !self.address.is_loopback(),
+        }
+    }
+
+    /// Says on standard error what is waited for. Without standard error there is nothing to tell it to.
+    fn say_waiting(&self) {
+        let _ = writeln!(
+            io::stderr(),
+            "dat: waiting for {} to answer {}, {} s at most",
+            self.at,
+            self.sender(),
+            CONNECT.as_secs()
+        );
+    }
+
+    fn nothing_listens(&self) -> Fault {
+        Fault::NothingListens {
+            at: self.at.clone(),
+            from: self.sender(),
+        }
+    }
+
+    fn no_answer(&self) -> Fault {
+        Fault::NoAnswer {
+            at: self.at.clone(),
+            from: self.sender(),
+        }
     }
 }
 
@@ -224,17 +285,17 @@ impl<'a> Session<'a> {
             .timeout(CONNECT)
             .start()
             .map_err(|error| match error {
-                dat::Error::Unreachable { .. } => Fault::NoAnswer(at()),
+                dat::Error::Unreachable { .. } => self.target.no_answer(),
                 other => other.into(),
             })?;
-        let bytes = match self.connection_event()? {
+        let bytes = match self.answer()? {
             Event::Established { private_data, .. } => private_data,
             Event::PeerRejected { private_data, .. } => private_data,
             Event::Ended { how, .. } => {
                 return Err(match how {
-                    ConnectionEvent::NonPeerRejected => Fault::NothingListens(at()),
+                    ConnectionEvent::NonPeerRejected => self.target.nothing_listens(),
                     ConnectionEvent::TimedOut | ConnectionEvent::Unreachable => {
-                        Fault::NoAnswer(at())
+                        self.target.no_answer()
                     }
                     how => self.gone(dat::Error::Disconnected { how }.to_string()),
                 });
@@ -261,15 +322,20 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Waits for the next event of a connection.
-    fn connection_event(&self) -> Result<Event, Fault> {
+    /// Waits for the event that answers a connection request.
+    fn answer(&self) -> Result<Event, Fault> {
         let slice = Duration::from_millis(100);
         let mut slept = Duration::ZERO;
         // The attempt itself ends earlier.
         while slept < CONNECT * 2 {
             match self.connections.wait(slice) {
                 Ok(event) => return Ok(event),
-                Err(dat::Error::TimedOut { .. }) => slept += slice,
+                Err(dat::Error::TimedOut { .. }) => {
+                    slept += slice;
+                    if slept == NOTICE {
+                        self.target.say_waiting();
+                    }
+                }
                 Err(dat::Error::Interrupted { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -277,7 +343,7 @@ impl<'a> Session<'a> {
                 return Err(Fault::Interrupted);
             }
         }
-        Err(Fault::NoAnswer(self.target.at.clone()))
+        Err(self.target.no_answer())
     }
 
     /// Returns the fault of a server that does not answer.

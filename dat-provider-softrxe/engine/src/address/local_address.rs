@@ -33,6 +33,12 @@ pub(crate) enum LocalAddressError {
          `ip addr add ADDRESS/PREFIX dev {netdev}`"
     )]
     NoAddress { netdev: String },
+    /// The device field names a link-local address.
+    #[error(
+        "{wanted} is link-local: dat_ep_connect has no argument for the netdev that a peer would need with it; \
+         write another address of netdev {netdev}"
+    )]
+    LinkLocal { wanted: String, netdev: String },
     /// The port field names a port that no netdev has.
     #[error("{wanted:?} has port 1 only, not {port}; write 1, or 0 for whichever it is")]
     Port { wanted: String, port: u32 },
@@ -69,8 +75,18 @@ pub(crate) fn find(
         Ok(ip) => vec![ip],
         Err(_) => resolve(device),
     };
-    let mut found = addresses.into_iter().filter_map(|ip| at(ip, interfaces));
-    found.next().ok_or_else(|| none(device, interfaces))
+    let mut found = addresses.iter().filter_map(|ip| at(*ip, interfaces));
+    found.next().ok_or_else(|| {
+        let mut unusable = addresses.iter().filter(|ip| is_link_local(**ip));
+        let of = |ip| interfaces.iter().find(|i| i.addresses.contains(ip));
+        match unusable.find_map(of) {
+            Some(interface) => LocalAddressError::LinkLocal {
+                wanted: device.to_owned(),
+                netdev: interface.name.clone(),
+            },
+            None => none(device, interfaces),
+        }
+    })
 }
 
 /// Returns the best address of `interface`: IPv4 first, as DAPL's clients support nothing else.
@@ -83,7 +99,11 @@ fn of(interface: &Interface) -> Option<LocalAddress> {
 /// Returns whether peers can connect to `ip`. A link-local address would need a netdev with it, for which `dat_ep_connect` has no
 /// argument.
 fn usable(ip: IpAddr) -> bool {
-    !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()) && !ip.is_unspecified()
+    !is_link_local(ip) && !ip.is_unspecified()
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 /// Returns the local address `ip`, if it is one of this host.
@@ -110,6 +130,9 @@ fn on(interface: &Interface, address: IpAddr) -> LocalAddress {
 fn none(wanted: &str, interfaces: &[Interface]) -> LocalAddressError {
     let one = |i: &Interface| {
         let addresses: Vec<String> = i.addresses.iter().map(IpAddr::to_string).collect();
+        if addresses.is_empty() {
+            return format!("{} (no address)", i.name);
+        }
         format!("{} ({})", i.name, addresses.join(" "))
     };
     LocalAddressError::NoSuch {
@@ -136,6 +159,7 @@ mod tests {
             make("eth1", 4200, true, &["fe80::2", "fd09::2"]),
             make("eth2", 9000, true, &["fe80::3"]),
             make("eth3", 1280, false, &["10.9.3.1"]),
+            make("ifb0", 1500, false, &[]),
         ]
     }
 
@@ -179,7 +203,9 @@ mod tests {
         for (device, said) in [
             ("eth9", "\"eth9\" is no netdev, address or host name"),
             ("192.0.2.7", "lo (127.0.0.1 ::1), eth0 (fe80::1"),
-            ("fe80::1", "is no netdev, address or host name"),
+            ("fe80::1", "write another address of netdev eth0"),
+            ("fe80::99", "is no netdev, address or host name"),
+            ("eth9", "eth3 (10.9.3.1), ifb0 (no address)"),
             ("0.0.0.0", "is no netdev, address or host name"),
             ("eth2", "netdev eth2 has no address"),
             ("eth3", "`ip link set eth3 up`"),
