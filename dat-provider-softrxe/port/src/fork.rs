@@ -113,8 +113,9 @@ impl Drop for Change {
     }
 }
 
-/// Marks a socket as one of an engine. Other descriptors have no such option.
-fn mark(fd: RawFd) {
+/// Marks a socket as one of an engine. Other descriptors have no such option. A socket that is connected before it is tracked is to be
+/// marked when it is made.
+pub(crate) fn mark(fd: RawFd) {
     let limit = libc::timeval {
         tv_sec: MARK,
         tv_usec: 0,

@@ -214,8 +214,24 @@ mod tests {
     fn without_descriptors_the_listener_pauses_and_accepts_later() {
         let (listener, name) = listener("127.77.10.3", Trust::Own);
         let _line = names::connect_exact(Kind::Stream, &name, Trust::Own).unwrap();
-        listener.pause(&mut lock(&listener.pacing), NO_DESCRIPTOR_PAUSE);
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
+        // SAFETY: plain calls; `limit` is valid.
+        unsafe {
+            libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+            let none = libc::rlimit {
+                rlim_cur: next as libc::rlim_t,
+                ..limit
+            };
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none);
+        }
+        assert!(listener.ready.is_readable() && !listener.accept());
         assert!(!listener.ready.is_readable() && !listener.accept());
+        // SAFETY: as above.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
         std::thread::sleep(NO_DESCRIPTOR_PAUSE);
         assert!(listener.ready.is_readable() && listener.accept());
     }

@@ -14,6 +14,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::fork;
+
 /// Kind of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -50,6 +52,7 @@ fn socket(kind: Kind) -> io::Result<OwnedFd> {
     }
     // SAFETY: a new descriptor without another owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    fork::mark(fd);
     // A connection inherits the option of its listener when it enters the queue.
     pass_rights(socket.as_fd(), false)?;
     Ok(socket)
@@ -156,6 +159,7 @@ pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         let fd =
             unsafe { libc::accept4(listener.as_raw_fd(), nowhere, std::ptr::null_mut(), flags) };
         if fd >= 0 {
+            fork::mark(fd);
             // SAFETY: a new descriptor without another owner.
             return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
         }
