@@ -1,12 +1,13 @@
 /* Messages, RDMA writes and reads between two processes of one host through the C function table: one figure a run.
  *
  * usage: near send|wait|write|asleep|futex              half round trips in us; see below
- *        near rate|messages                             million RDMA writes, or messages, of 64 bytes a second
+ *        near rate|waited|messages                      million RDMA writes, or messages, of 64 bytes a second
  *        near put|get SIZE OUTSTANDING                 GB/s
  * dat.conf has the IAs "near-client" and "near-server".
  *
  * "asleep" is the time from a post to the return of dat_evd_wait at the other end, whose threads have slept for 2 ms, in both
- * directions in turn. "futex" is the same with a word of shared memory and futex(2), without DAT.
+ * directions in turn. "waited" is "rate" between two processes that wait in dat_evd_wait: one for each completion, the other for what
+ * does not come. "futex" is the same with a word of shared memory and futex(2), without DAT.
  */
 #define _GNU_SOURCE
 #include <dat2/udat.h>
@@ -42,8 +43,8 @@
 #define RECEIVE 1
 #define PATIENCE 10000000
 
-enum kind { SEND, WAIT, WRITE, RATE, MESSAGES, ASLEEP, FUTEX, PUT, GET };
-static const char *const names[] = {"send", "wait", "write", "rate", "messages", "asleep", "futex", "put", "get"};
+enum kind { SEND, WAIT, WRITE, RATE, WAITED, MESSAGES, ASLEEP, FUTEX, PUT, GET };
+static const char *const names[] = {"send", "wait", "write", "rate", "waited", "messages", "asleep", "futex", "put", "get"};
 
 /* What both processes share. */
 struct shared {
@@ -310,6 +311,8 @@ static void serve(enum kind kind)
         nap(kind, round);
         notify(kind, round + 1);
     }
+    if (kind == WAITED)
+        receive(1);
     for (;;)
         if (poll() == RECEIVE)
             expect();
@@ -359,7 +362,14 @@ static double rate(enum kind kind, void *at, size_t size, DAT_LMR_CONTEXT key, u
                 post_with(completion_of(posted));
             else
                 transfer(kind == GET, at, size, key, posted, step > 1);
-        while (poll())
+        if (kind == WAITED) {
+            DAT_EVENT event;
+            DAT_COUNT more;
+            CHECK(dat_evd_wait(dto, PATIENCE, 1, &event, &more));
+            NEED(event.event_data.dto_completion_event_data.status == DAT_DTO_SUCCESS);
+            done++;
+        }
+        while (kind != WAITED && poll())
             done += step;
         if (now() - begin < 300000000 || done == base)
             continue;
@@ -377,6 +387,8 @@ static double measure(enum kind kind, size_t size, int outstanding)
         return naps(kind);
     if (kind == RATE || kind == MESSAGES)
         return rate(kind, messages + MESSAGE, MESSAGE, message_key, REQUESTS) / 1e6;
+    if (kind == WAITED)
+        return rate(kind, messages + MESSAGE, MESSAGE, message_key, SILENT) / 1e6;
     if (kind == PUT || kind == GET)
         return rate(kind, window, size, window_key, outstanding) * size / 1e9;
     return latency(kind);

@@ -198,6 +198,7 @@ fn same_host() -> Vec<(Figure, Contestant, Take)> {
         ),
         (F::Messages, W::NearC, c("rate")),
         (F::Messages, W::Near, take(move || ours::messages(near))),
+        (F::WritesWaited, W::NearC, c("waited")),
         (F::Stream, W::NearC, c("messages")),
         (
             F::SendPolled,

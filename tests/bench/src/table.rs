@@ -24,6 +24,8 @@ pub(crate) enum Figure {
     WritePolled,
     /// Small RDMA writes a second.
     Messages,
+    /// Small RDMA writes a second between processes that wait.
+    WritesWaited,
     /// Small messages a second, each with a receive.
     Stream,
     Write(usize),
@@ -50,6 +52,7 @@ impl Figure {
             Self::Tokio => "echo of 64 B in tokio, half round trip, us".into(),
             Self::WritePolled => "RDMA write 64 B, polled, half round trip, us".into(),
             Self::Messages => "RDMA writes of 64 B, million/s".into(),
+            Self::WritesWaited => "the same, both processes wait, million/s".into(),
             Self::Stream => "messages of 64 B, million/s".into(),
             Self::Crowd => {
                 "RDMA write to a target that spins, 4 processes on 2 processors, mean, us".into()
