@@ -5,10 +5,9 @@
 //! have no caller to report a failure to. It runs until [`shut_down`]. A program that makes no connection has no such thread.
 
 use std::collections::BinaryHeap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::error::{Error, Result, Subtype};
 use crate::reserve::has_thread_room;
@@ -47,17 +46,24 @@ struct Queue {
     stopping: bool,
 }
 
+/// Locks of the standard library: parking_lot keeps its sleepers in a table of the process. A forked child would inherit the entry of this
+/// thread, which sleeps most of the time, and whose memory is that of another thread there.
 #[derive(Default)]
 struct Timer {
     queue: Mutex<Queue>,
     changed: Condvar,
 }
 
+/// Locks `mutex`; a panic while it was locked changes nothing here.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Returns the timer of this process. A forked child gets a new one: it has copies of the parent's jobs, but not the thread.
 fn timer() -> &'static Timer {
     static TIMER: Mutex<Option<(u32, &'static Timer)>> = Mutex::new(None);
     let process = std::process::id();
-    let mut current = TIMER.lock();
+    let mut current = lock(&TIMER);
     match *current {
         Some((owner, timer)) if owner == process => timer,
         _ => {
@@ -73,7 +79,7 @@ fn timer() -> &'static Timer {
 /// # Errors
 /// `DAT_INSUFFICIENT_RESOURCES` if the thread cannot start.
 pub(crate) fn ready() -> Result<()> {
-    start(&mut timer().queue.lock())
+    start(&mut lock(&timer().queue))
 }
 
 fn start(queue: &mut Queue) -> Result<()> {
@@ -104,7 +110,7 @@ fn start(queue: &mut Queue) -> Result<()> {
 /// whether it still has to act.
 pub(crate) fn after(delay: Duration, job: impl FnOnce() + Send + 'static) {
     let timer = timer();
-    let mut queue = timer.queue.lock();
+    let mut queue = lock(&timer.queue);
     if queue.stopping {
         return;
     }
@@ -135,7 +141,7 @@ pub(crate) fn run_soon(job: impl FnOnce() + Send + 'static) {
 /// Drops all jobs and waits until the thread has ended, before a provider is unloaded. A job must not call it.
 pub fn shut_down() {
     let timer = timer();
-    let mut queue = timer.queue.lock();
+    let mut queue = lock(&timer.queue);
     queue.stopping = true;
     let entries = std::mem::take(&mut queue.entries);
     let thread = queue.thread.take();
@@ -147,24 +153,33 @@ pub fn shut_down() {
     {
         tracing::error!("a timer job panicked; this is a bug, please report it");
     }
-    timer.queue.lock().stopping = false;
+    lock(&timer.queue).stopping = false;
 }
 
 fn run() {
     let timer = timer();
-    let mut queue = timer.queue.lock();
+    let mut queue = lock(&timer.queue);
     while !queue.stopping {
-        match queue.entries.peek().map(|first| first.due) {
-            None => timer.changed.wait(&mut queue),
-            Some(due) if due > Instant::now() => {
-                timer.changed.wait_until(&mut queue, due);
+        let due = queue.entries.peek().map(|first| first.due);
+        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+        queue = match left {
+            None => {
+                let woken = timer.changed.wait(queue);
+                woken.unwrap_or_else(PoisonError::into_inner)
+            }
+            Some(left) if !left.is_zero() => {
+                let woken = timer.changed.wait_timeout(queue, left);
+                woken.unwrap_or_else(PoisonError::into_inner).0
             }
             Some(_) => {
-                if let Some(entry) = queue.entries.pop() {
-                    MutexGuard::unlocked(&mut queue, entry.job);
+                let entry = queue.entries.pop();
+                drop(queue);
+                if let Some(entry) = entry {
+                    (entry.job)();
                 }
+                lock(&timer.queue)
             }
-        }
+        };
     }
 }
 
