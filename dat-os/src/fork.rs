@@ -6,29 +6,51 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A function that the C library calls around fork.
 pub type Handler = unsafe extern "C" fn();
 
-/// The `child` functions of this shared object. A shared object has at most three.
-static CHILDREN: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
+/// Functions for a forked child, at most `N`. Neither method takes a lock or memory.
+#[derive(Debug)]
+pub struct Children<const N: usize>([AtomicUsize; N]);
 
-fn remember(child: Handler) {
-    let function = child as usize;
-    for slot in &CHILDREN {
-        let placed = slot.compare_exchange(0, function, Ordering::AcqRel, Ordering::Acquire);
-        if placed.is_ok() || placed == Err(function) {
-            return;
+impl<const N: usize> Children<N> {
+    /// Returns an empty list.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "lists are statics")]
+    pub const fn new() -> Self {
+        Self([const { AtomicUsize::new(0) }; N])
+    }
+
+    /// Adds a function, unless the list has it, or is full.
+    ///
+    /// # Safety
+    /// The function stays mapped, may run twice, and does only what a signal handler may do.
+    pub unsafe fn add(&self, child: Handler) {
+        let function = child as usize;
+        for slot in &self.0 {
+            let placed = slot.compare_exchange(0, function, Ordering::AcqRel, Ordering::Acquire);
+            if placed.is_ok() || placed == Err(function) {
+                return;
+            }
+        }
+    }
+
+    /// Calls the functions. Only for a child in which fork has not returned yet, or has just returned.
+    pub fn run(&self) {
+        for slot in &self.0 {
+            let function = slot.load(Ordering::Acquire);
+            if function != 0 {
+                // SAFETY: the promise of `add`, which alone stores here.
+                unsafe { std::mem::transmute::<usize, Handler>(function)() };
+            }
         }
     }
 }
 
+/// The `child` functions of this shared object, which has at most three.
+static CHILDREN: Children<8> = Children::new();
+
 /// Runs the `child` functions of this shared object once more. The C library calls only those that were registered before fork began, and
 /// a thread may register others while fork waits for it. Only for a child in which fork has not returned yet, or has just returned.
 pub fn run_child_functions() {
-    for slot in &CHILDREN {
-        let function = slot.load(Ordering::Acquire);
-        if function != 0 {
-            // SAFETY: only `remember` stores here, a function that stays mapped and does what a signal handler may do.
-            unsafe { std::mem::transmute::<usize, Handler>(function)() };
-        }
-    }
+    CHILDREN.run();
 }
 
 /// Registers functions for every later fork of this process: `before` runs in the parent before it, `parent` and `child` run after
@@ -46,13 +68,35 @@ pub unsafe fn at_fork(
     parent: Option<Handler>,
     child: Option<Handler>,
 ) -> io::Result<()> {
-    if let Some(child) = child {
-        remember(child);
-    }
     // SAFETY: the caller's promise.
-    match unsafe { libc::pthread_atfork(before, parent, child) } {
+    let code = unsafe {
+        if let Some(child) = child {
+            CHILDREN.add(child);
+        }
+        libc::pthread_atfork(before, parent, child)
+    };
+    match code {
         0 => Ok(()),
         code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
+/// Forks; returns the status of the child, which is 0 if `holds` returns true there.
+///
+/// # Safety
+/// `holds` does only what a signal handler may do.
+#[cfg(test)]
+pub(crate) unsafe fn status_of_child(holds: impl FnOnce() -> bool) -> libc::c_int {
+    // SAFETY: the caller's promise; the child ends at once.
+    unsafe {
+        let pid = libc::fork();
+        if pid == 0 {
+            libc::_exit(i32::from(!holds()));
+        }
+        assert!(pid > 0);
+        let mut status = 0;
+        assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
+        status
     }
 }
 
@@ -84,17 +128,10 @@ mod tests {
 
     #[test]
     fn each_process_runs_its_functions() {
-        // SAFETY: the functions store to an atomic; the child exits at once.
+        // SAFETY: the functions store to an atomic, and the child reads it.
         let status = unsafe {
             at_fork(Some(before), Some(parent), Some(child)).unwrap();
-            let pid = libc::fork();
-            if pid == 0 {
-                libc::_exit(i32::from(CALLS.load(Ordering::SeqCst) != 101));
-            }
-            assert!(pid > 0);
-            let mut status = 0;
-            assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
-            status
+            status_of_child(|| CALLS.load(Ordering::SeqCst) == 101)
         };
         assert_eq!(status, 0, "exit status of the child");
         assert_eq!(CALLS.load(Ordering::SeqCst), 11);
@@ -105,17 +142,11 @@ mod tests {
         // SAFETY: as above.
         let status = unsafe {
             at_fork(Some(registers_late), None, None).unwrap();
-            let pid = libc::fork();
-            if pid == 0 {
+            status_of_child(|| {
                 let before = LATE.load(Ordering::SeqCst);
                 run_child_functions();
-                let after = LATE.load(Ordering::SeqCst);
-                libc::_exit(i32::from((before, after) != (0, 1)));
-            }
-            assert!(pid > 0);
-            let mut status = 0;
-            assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
-            status
+                (before, LATE.load(Ordering::SeqCst)) == (0, 1)
+            })
         };
         assert_eq!(status, 0, "exit status of the child");
     }

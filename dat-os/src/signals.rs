@@ -60,14 +60,14 @@ pub fn while_growing<R>(grow: impl FnOnce() -> R) -> R {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fork::status_of_child;
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no signals")]
     fn a_file_beyond_the_limit_is_an_error_and_no_signal() {
         // SAFETY: the child changes its limit and ends.
         let status = unsafe {
-            let pid = libc::fork();
-            if pid == 0 {
+            status_of_child(|| {
                 let limit = libc::rlimit {
                     rlim_cur: 100,
                     rlim_max: 100,
@@ -79,12 +79,8 @@ mod tests {
                 let mut pending = std::mem::zeroed();
                 libc::sigpending(&raw mut pending);
                 let left = libc::sigismember(&raw const pending, libc::SIGXFSZ);
-                libc::_exit(i32::from((code, error, left) != (-1, libc::EFBIG, 0)));
-            }
-            assert!(pid > 0);
-            let mut status = 0;
-            assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
-            status
+                (code, error, left) == (-1, libc::EFBIG, 0)
+            })
         };
         assert_eq!(status, 0, "exit status of the child, or its signal");
     }

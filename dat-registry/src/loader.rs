@@ -16,12 +16,13 @@ use dat_abi::ret::TYPE_MASK;
 use dat_abi::types::DatProviderInfo;
 use dat_core::error::{Error, Subtype};
 use dat_core::reserve::{has_room, has_space};
+use dat_os::fork::Handler;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
 pub use crate::classic::AddProvider;
 use crate::classic::{self, RegistryFunctions};
 use crate::conf::Entry;
-use crate::forked::{self, Child};
+use crate::forked::CHILDREN;
 use crate::library::{self, LibraryError};
 
 type Init = unsafe extern "C" fn(*const DatProviderInfo, *const c_char);
@@ -251,9 +252,9 @@ impl Loader {
                         .unwrap_or_else(PoisonError::into_inner)
                         .push(*owns);
                 }
-                if let Ok(child) = symbols.get::<Child>(b"dat_rs_forked\0") {
+                if let Ok(child) = symbols.get::<Handler>(b"dat_rs_forked\0") {
                     // A library of ours stays mapped.
-                    forked::add(*child);
+                    CHILDREN.add(*child);
                 }
             } else if let Ok(init) = symbols.get::<Init>(b"dat_provider_init\0") {
                 init(&raw const info, params.as_ptr());

@@ -23,7 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["dat-core", "dat-abi", "dat-provider-parts"],
     ),
     ("dat-pipe", &["dat-provider"]),
-    ("dat-registry", &["dat-core", "dat-abi"]),
+    ("dat-registry", &["dat-core", "dat-abi", "dat-os"]),
     (
         "udapl",
         &[

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dat_core::error::{Error, Kind, Result};
-use dat_registry::forked;
+use dat_registry::forked::CHILDREN;
 
 /// Number of calls under way, nested ones included, in the lower half, and of threads that are about to fork, for which calls wait, in
 /// the upper half. One word: a call that finds the gate closed has never been counted.
@@ -132,7 +132,7 @@ unsafe extern "C" fn child() {
     }
     // A handler of a signal may have forked before this thread's call was counted.
     GATE.store(u64::from(counted.min(mine)), Ordering::SeqCst);
-    forked::run();
+    CHILDREN.run();
 }
 
 #[cfg(test)]
