@@ -109,6 +109,16 @@ pub struct EpParts<T: Transport> {
     pub srq: Option<&'static Srq<T>>,
 }
 
+impl<T: Transport> EpParts<T> {
+    /// Returns false for a PZ and a shared receive queue of one IA that differ in their PZ. That parts are of one IA is examined elsewhere.
+    fn has_pz_of_srq(&self) -> bool {
+        match (self.pz, self.srq) {
+            (Some(pz), Some(srq)) if std::ptr::eq(pz.ia(), srq.ia()) => srq.has_pz(pz),
+            _ => true,
+        }
+    }
+}
+
 impl<T: Transport> Clone for EpParts<T> {
     fn clone(&self) -> Self {
         *self

@@ -208,10 +208,7 @@ impl<T: Transport> Ep<T> {
             connect_evd: change.connect_evd.unwrap_or(old_parts.connect_evd),
             srq: old_parts.srq,
         };
-        if let (Some(pz), Some(srq)) = (parts.pz, parts.srq)
-            && std::ptr::eq(pz.ia(), srq.ia())
-            && !srq.has_pz(pz)
-        {
+        if !parts.has_pz_of_srq() {
             return Err(Error::arg(PARAM));
         }
         let attr = change.over(&old_attr);

@@ -78,9 +78,8 @@ impl<T: Transport> Ep<T> {
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` for an attribute that the adapter does not support and for a PZ other than that of the shared receive
-    /// queue, `DAT_MODEL_NOT_SUPPORTED`,
-    /// `DAT_INSUFFICIENT_RESOURCES`, and `DAT_INVALID_HANDLE` of a part that was freed meanwhile, or belongs to
-    /// another IA.
+    /// queue, `DAT_MODEL_NOT_SUPPORTED`, `DAT_INSUFFICIENT_RESOURCES`, and `DAT_INVALID_HANDLE` of a part that was freed meanwhile, or
+    /// belongs to another IA.
     pub fn create(
         ia: &'static Ia<T>,
         parts: EpParts<T>,
@@ -94,10 +93,7 @@ impl<T: Transport> Ep<T> {
                 attr.clone()
             }
         };
-        if let (Some(pz), Some(srq)) = (parts.pz, parts.srq)
-            && std::ptr::eq(pz.ia(), srq.ia())
-            && !srq.has_pz(pz)
-        {
+        if !parts.has_pz_of_srq() {
             return Err(Error::arg(2));
         }
         let arena = &T::arenas().ep;
