@@ -383,17 +383,11 @@ impl Hub {
                 roles.leader_ignores_socket = roles.polled_in_a_loop(watched);
                 roles.watched_since = roles.polls;
                 let ignores_socket = roles.leader_ignores_socket;
-                let mut budget = Duration::ZERO;
-                if !ignores_socket && (received || arrived != Arrived::Nothing) {
-                    let spin = &mut state.driver.spin_for_more;
-                    if let Some((spun, begin)) = spun.take() {
-                        spin.missed(spun, begin.elapsed());
-                    }
-                    // Where other threads want the processor, one that sleeps gets it back sooner than one that spins.
-                    if !state.driver.oversubscription.is_present(now) {
-                        budget = state.driver.spin_for_more.budget();
-                    }
-                }
+                let budget = if !ignores_socket && (received || arrived != Arrived::Nothing) {
+                    state.driver.budget_for_more(spun.take(), now)
+                } else {
+                    Duration::ZERO
+                };
                 if budget.is_zero() && !ignores_socket && !state.arm(now) {
                     // A peer may keep it from sleeping.
                     if left() == Some(Duration::ZERO) {
@@ -445,10 +439,10 @@ impl Hub {
     /// Polls for `budget` after something arrived that ended no wait, as each of a peer's RDMA writes, and again after each that
     /// follows. Returns whether any did. Without this each write would find a sleeping target, and wake it.
     fn spin_for_more(&self, bell: &Bell, budget: Duration) -> bool {
-        let first = Instant::now();
+        let first = clock::now();
         let (mut begin, mut last, mut found) = (first, first, false);
-        while last - begin < budget && last - first < MAX_RUN {
-            if last - begin > YIELD_AFTER {
+        while last.since(begin) < budget && last.since(first) < MAX_RUN {
+            if last.since(begin) > YIELD_AFTER {
                 std::thread::yield_now();
             } else {
                 (0..BETWEEN_LOOKS).for_each(|_| std::hint::spin_loop());
@@ -458,8 +452,8 @@ impl Hub {
             }
             let mut state = self.state.lock();
             let now = clock::now();
-            let before = std::mem::replace(&mut last, Instant::now());
-            if last - before >= PREEMPTED {
+            let before = std::mem::replace(&mut last, now);
+            if now.since(before) >= PREEMPTED {
                 state.driver.oversubscription.preempted(now);
                 return found;
             }
@@ -471,7 +465,7 @@ impl Hub {
                 if state.pending.has_upcalls() || state.near.is_unfinished() {
                     return true;
                 }
-                begin = last;
+                begin = now;
             }
         }
         found

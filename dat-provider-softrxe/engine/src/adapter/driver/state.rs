@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dat_os::eventfd::EventFd;
 use dat_os::schedule::processors;
@@ -214,7 +214,7 @@ pub(crate) struct Driver {
     pub(crate) roles: Roles,
     spin_for_completion: Spin,
     spin_for_upcall: Spin,
-    /// Of a leader that received what ends no wait.
+    /// The budget of a leader that received something that ends no wait.
     pub(super) spin_for_more: Spin,
     /// Replies to messages.
     pub(super) replies: ReplyPredictor,
@@ -252,6 +252,24 @@ impl Driver {
         }
         if !completions.is_empty() {
             self.empty_polls.found();
+        }
+    }
+
+    /// Returns how long the leader polls for more, after it received something that ended no wait. `spun` is its last spin that found
+    /// nothing: how long it was, and when it began.
+    pub(super) fn budget_for_more(
+        &mut self,
+        spun: Option<(Duration, Instant)>,
+        now: Time,
+    ) -> Duration {
+        if let Some((spun, begin)) = spun {
+            self.spin_for_more.missed(spun, begin.elapsed());
+        }
+        // Where other threads want the processor, one that sleeps gets it back sooner than one that spins.
+        if self.oversubscription.is_present(now) {
+            Duration::ZERO
+        } else {
+            self.spin_for_more.budget()
         }
     }
 
