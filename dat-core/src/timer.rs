@@ -5,9 +5,11 @@
 //! have no caller to report a failure to. It runs until [`shut_down`]. A program that makes no connection has no such thread.
 
 use std::collections::BinaryHeap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use dat_os::mutex::lock;
 
 use crate::error::{Error, Result, Subtype};
 use crate::reserve::has_thread_room;
@@ -52,11 +54,6 @@ struct Queue {
 struct Timer {
     queue: Mutex<Queue>,
     changed: Condvar,
-}
-
-/// Locks `mutex`; a panic while it was locked changes nothing here.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the timer of this process. A forked child gets a new one: it has copies of the parent's jobs, but not the thread.

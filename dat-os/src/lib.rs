@@ -7,6 +7,7 @@
 //! | [`permit`] | a one-token semaphore on a futex |
 //! | [`eventfd`], [`poll_set`], [`timerfd`], [`descriptor`] | eventfd(2), epoll(7), timerfd_create(2), fcntl(2) |
 //! | [`netdev`] | getifaddrs(3) |
+//! | [`mutex`] | a mutex of the standard library, whatever panicked |
 //! | [`held_stderr`] | memfd_create(2), dup2(2) |
 //! | [`fork`], [`signals`] | pthread_atfork(3), pthread_sigmask(3) |
 //! | [`schedule`], [`clock`] | sched_setattr(2), prctl(2), getrusage(2), clock_gettime(2) |
@@ -23,6 +24,7 @@ pub mod descriptor;
 pub mod eventfd;
 pub mod fork;
 pub mod held_stderr;
+pub mod mutex;
 pub mod netdev;
 pub mod permit;
 pub mod poll_set;

@@ -19,6 +19,12 @@ pub struct Netdev {
     pub addresses: Vec<IpAddr>,
 }
 
+/// Returns whether `ip` is an IPv6 address of one link, which means nothing without a netdev.
+#[must_use]
+pub const fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
 /// Returns all netdevs.
 ///
 /// # Errors

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::ia_params::IaParamsError;
+use dat_os::netdev::is_link_local;
 
 use crate::cm::addr;
 use crate::cm::rdma::id::{Channel, CmId, PortSpace};
@@ -184,7 +185,7 @@ fn in_order(mut list: Vec<LocalAddress>) -> Vec<LocalAddress> {
     list.sort_by_key(|l| match l.address.map(|a| a.ip()) {
         Some(_) if l.loopback => 3,
         Some(IpAddr::V4(_)) => 0,
-        Some(IpAddr::V6(a)) if a.is_unicast_link_local() => 2,
+        Some(ip) if is_link_local(ip) => 2,
         Some(IpAddr::V6(_)) => 1,
         None => 4,
     });

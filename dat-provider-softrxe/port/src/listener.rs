@@ -7,9 +7,10 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use dat_os::mutex::lock;
 use dat_os::sleep::without_cancellation;
 use dat_os::timerfd::TimerFd;
 
@@ -47,10 +48,6 @@ struct Pacing {
     paused: bool,
     /// The owner takes no more connections.
     stopped: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Listener {

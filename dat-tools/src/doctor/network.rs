@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::path::Path;
 
+use dat_os::netdev::is_link_local;
 use dat_registry::conf::Entry;
 use softrxe_port::credentials::own_uid;
 use softrxe_port::port_owner::PortOwner;
@@ -78,10 +79,6 @@ pub(super) fn all(entry: Option<&Entry>) -> Vec<Finding> {
     }
     findings.push(firewall());
     findings
-}
-
-fn is_link_local(ip: IpAddr) -> bool {
-    matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 /// Returns the addresses of this machine that the device field of an entry means: a netdev's, an address itself, or a host name's.
@@ -181,10 +178,9 @@ fn ports(addresses: &[IpAddr]) -> Vec<Finding> {
 
 /// Examines whether UDP port 4791 of an address can be had. Another process of the same user shares it.
 fn port(address: IpAddr) -> Finding {
-    const CHECK: &str = PORT;
     let local = SocketAddr::new(address, ROCE);
     match UdpSocket::bind(local) {
-        Ok(_) => Finding::ok(CHECK, format!("free on {address}")),
+        Ok(_) => Finding::ok(PORT, format!("free on {address}")),
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
             let owner = PortOwner::of(local).map(|owner| owner.uid);
             let by = match owner {
@@ -193,7 +189,7 @@ fn port(address: IpAddr) -> Finding {
                 None => "by an unknown program".to_owned(),
             };
             Finding::bad(
-                CHECK,
+                PORT,
                 State::Warning,
                 format!(
                     "{address} is in use {by}; the user engine shares it with its own processes of this user, and with `dat serve-port` of root"
@@ -202,7 +198,7 @@ fn port(address: IpAddr) -> Finding {
             )
         }
         Err(error) => Finding::bad(
-            CHECK,
+            PORT,
             State::Unknown,
             format!("{address}: {error}"),
             "dat devices",

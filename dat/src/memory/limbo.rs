@@ -4,8 +4,10 @@
 //! A post adds nothing to a list: it sets a flag of the region and counts itself (`ids.rs`). When the last clone of a region with that
 //! flag is dropped, the counts of the zone's endpoints say which posts are outstanding.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dat_os::mutex::lock;
 
 use crate::ids::{Entry, EpId, Side};
 use crate::sys::{Handle, call};
@@ -46,10 +48,6 @@ pub(crate) struct Limbo {
     regions: Mutex<Vec<Kept>>,
     /// `regions` is not empty, or was not a moment ago. Each empty poll tests it, without a lock.
     is_any: AtomicBool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Member {

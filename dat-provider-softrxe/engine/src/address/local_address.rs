@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use dat_os::netdev::is_link_local;
+
 use super::interface::Interface;
 
 /// Bytes of a RoCEv2 packet besides its payload, as the kernel's RoCE counts them.
@@ -100,10 +102,6 @@ fn of(interface: &Interface) -> Option<LocalAddress> {
 /// argument.
 fn usable(ip: IpAddr) -> bool {
     !is_link_local(ip) && !ip.is_unspecified()
-}
-
-fn is_link_local(ip: IpAddr) -> bool {
-    matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 /// Returns the local address `ip`, if it is one of this host.
