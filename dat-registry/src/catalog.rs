@@ -19,6 +19,19 @@ pub struct Request<'a> {
     pub thread_safe: bool,
 }
 
+impl<'a> Request<'a> {
+    /// Returns the request of a program that does not ask for thread safety.
+    #[must_use]
+    pub const fn new(name: &'a str, (major, minor): (u32, u32)) -> Self {
+        Self {
+            name,
+            major,
+            minor,
+            thread_safe: false,
+        }
+    }
+}
+
 /// Longest chain of aliases that is followed.
 const LONGEST_CHAIN: usize = 8;
 

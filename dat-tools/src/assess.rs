@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use dat_registry::catalog::{Catalog, Request};
@@ -49,8 +50,7 @@ pub(crate) fn entry(entry: &Entry) -> Verdict {
         );
         verdict.faults.push(at(entry.places.name, text));
     }
-    let folders = search::library_folders(read::own_path().as_deref(), &entry.origin.path);
-    match library::locate(&entry.library, &folders) {
+    match library::locate(&entry.library, &folders(entry)) {
         Err(error) => {
             let text = format!("{error}{}", hint(&error, entry));
             verdict.faults.push(at(entry.places.library, text));
@@ -69,7 +69,12 @@ pub(crate) fn entry(entry: &Entry) -> Verdict {
     verdict
 }
 
-/// Returns `; did you mean "..."?` where the library of an entry is missing and another has nearly its name.
+/// Returns the folders that are searched for an entry's library besides those of the dynamic loader.
+fn folders(entry: &Entry) -> Vec<PathBuf> {
+    search::library_folders(read::own_path().as_deref(), &entry.origin.path)
+}
+
+/// Returns what [`library_hint`] does; `error` is what the search for the library ended with.
 fn hint(error: &LibraryError, entry: &Entry) -> String {
     // One name is often that of many entries, and the search lists folders with thousands of files.
     static FOUND: Mutex<BTreeMap<String, Option<String>>> = Mutex::new(BTreeMap::new());
@@ -77,18 +82,16 @@ fn hint(error: &LibraryError, entry: &Entry) -> String {
         return String::new();
     }
     let mut all = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
-    let near = all.entry(entry.library.clone()).or_insert_with(|| {
-        let folders = search::library_folders(read::own_path().as_deref(), &entry.origin.path);
-        library::nearest(&entry.library, &folders)
-    });
+    let near = all
+        .entry(entry.library.clone())
+        .or_insert_with(|| library::nearest(&entry.library, &folders(entry)));
     near.as_ref()
         .map_or_else(String::new, |name| format!("; did you mean {name:?}?"))
 }
 
 /// Returns `; did you mean "..."?` where the library of an entry is missing and another has nearly its name.
 pub(crate) fn library_hint(entry: &Entry) -> String {
-    let folders = search::library_folders(read::own_path().as_deref(), &entry.origin.path);
-    let missing = library::locate(&entry.library, &folders).err();
+    let missing = library::locate(&entry.library, &folders(entry)).err();
     missing.map_or_else(String::new, |error| hint(&error, entry))
 }
 
@@ -186,13 +189,7 @@ pub(crate) fn patterns(catalog: &Catalog) -> impl Iterator<Item = &Entry> {
 
 /// Says why no entry has the name, and which names patterns stand for on this machine.
 pub(crate) fn explain_missing(catalog: &Catalog, name: &str) -> String {
-    let request = Request {
-        name,
-        major: 2,
-        minor: 0,
-        thread_safe: false,
-    };
-    let mut text = catalog.explain_missing(&request);
+    let mut text = catalog.explain_missing(&Request::new(name, (2, 0)));
     let devices = machine::devices().unwrap_or_default();
     if let Some(pattern) = patterns(catalog).find(|pattern| pattern.name == name) {
         return match of_pattern(pattern, &devices) {

@@ -26,14 +26,13 @@ const CONFIGURATION: &str = "dat.conf";
 /// Examines the machine, and the IA if one is named.
 pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
     let mut findings = Vec::new();
-    let entry = configuration(name, &mut findings);
+    let judged = configuration(name, &mut findings);
     findings.extend(limits::all());
-    findings.extend(network::all(entry.as_ref()));
-    if let Some(entry) = &entry {
-        findings.extend(library(entry));
-        let is_usable = assess::entry(entry).faults.is_empty();
+    findings.extend(network::all(judged.as_ref().map(|(entry, _)| entry)));
+    if let Some((entry, verdict)) = &judged {
+        findings.extend(library(entry, verdict));
         // Else the reason would be told twice.
-        if is_usable && entry.api.major == 2 {
+        if verdict.faults.is_empty() && entry.api.major == 2 {
             opening(entry, &mut findings);
         }
     }
@@ -57,8 +56,8 @@ pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
     if bad { Err(Reported.into()) } else { Ok(()) }
 }
 
-/// Examines dat.conf; returns the entry of the IA.
-fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entry> {
+/// Examines dat.conf; returns the entry of the IA, judged.
+fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<(Entry, Verdict)> {
     let found = match read::configuration() {
         Ok(found) => found,
         Err(error) => {
@@ -104,17 +103,14 @@ fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entr
             "dat check",
         ),
     });
-    let request = |major, minor| Request {
-        name,
-        major,
-        minor,
-        thread_safe: false,
-    };
-    let entry = catalog
-        .find(&request(2, 0))
-        .or_else(|| catalog.find(&request(1, 2)));
-    match &entry {
-        Some(entry) => findings.extend(line(entry)),
+    let of = |api| catalog.find(&Request::new(name, api));
+    let entry = of((2, 0)).or_else(|| of((1, 2)));
+    let judged = entry.map(|entry| {
+        let verdict = assess::entry(&entry);
+        (entry, verdict)
+    });
+    match &judged {
+        Some((entry, verdict)) => findings.extend(line(entry, verdict)),
         None => findings.push(Finding::bad(
             "entry",
             State::Fault,
@@ -122,7 +118,7 @@ fn configuration(name: Option<&str>, findings: &mut Vec<Finding>) -> Option<Entr
             "dat list; dat devices",
         )),
     }
-    entry
+    judged
 }
 
 /// Returns the command that leads to a configuration where none can be read.
@@ -187,10 +183,9 @@ fn libraries(catalog: &Catalog) -> Option<Finding> {
 }
 
 /// Examines the line of the entry, without its library.
-fn line(entry: &Entry) -> Vec<Finding> {
+fn line(entry: &Entry, verdict: &Verdict) -> Vec<Finding> {
     const CHECK: &str = "entry";
-    let verdict = assess::entry(entry);
-    let findings = faults(entry, &verdict, CHECK, |fault| !is_of_library(entry, fault));
+    let findings = faults(entry, verdict, CHECK, |fault| !is_of_library(entry, fault));
     if !findings.is_empty() {
         return findings;
     }
@@ -223,13 +218,12 @@ fn faults(
 }
 
 /// Examines the library of the entry.
-fn library(entry: &Entry) -> Vec<Finding> {
-    let verdict = assess::entry(entry);
-    let mut findings = faults(entry, &verdict, "library", |fault| {
+fn library(entry: &Entry, verdict: &Verdict) -> Vec<Finding> {
+    let mut findings = faults(entry, verdict, "library", |fault| {
         is_of_library(entry, fault)
     });
-    if let (Some(path), true) = (verdict.library, findings.is_empty()) {
-        findings.push(Finding::ok("library", path));
+    if let (Some(path), true) = (&verdict.library, findings.is_empty()) {
+        findings.push(Finding::ok("library", path.clone()));
     }
     findings
 }

@@ -47,7 +47,7 @@ impl Unopened {
     /// Returns the message about the IA of this name.
     pub(crate) fn message(&self, name: &str) -> String {
         let found = read::configuration().unwrap_or_default();
-        let entry = Catalog::of(&found).find(&request(name));
+        let entry = Catalog::of(&found).find(&Request::new(name, (2, 0)));
         match self {
             Self::NoProvider(text) => {
                 let hint = entry.as_ref().map(assess::library_hint);
@@ -71,15 +71,6 @@ pub(crate) const ENTRY: &str = "; its entry is ";
 /// Returns how the message about a provider that refuses begins.
 pub(crate) fn does_not_open(name: &str) -> String {
     format!("IA {name} does not open: ")
-}
-
-fn request(name: &str) -> Request<'_> {
-    Request {
-        name,
-        major: 2,
-        minor: 0,
-        thread_safe: false,
-    }
 }
 
 /// Opens the IA of this name, or the first of dat.conf that opens.
@@ -324,7 +315,7 @@ pub(crate) fn require_host(ia: Option<&str>, host: &str, command: &str) -> Outco
         let hint = format!("no host has the name {host}; did you mean the IA {near:?}? Then ");
         return Err(Usage(hint + &missing(near)).into());
     }
-    if near.is_some() || catalog.find(&request(host)).is_some() {
+    if near.is_some() || catalog.find(&Request::new(host, (2, 0))).is_some() {
         let text = format!("{host} is the name of an IA; {}", missing(host));
         return Err(Usage(text).into());
     }

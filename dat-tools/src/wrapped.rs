@@ -94,12 +94,7 @@ impl Drop for Folder {
 pub(crate) fn configure(ia: &str, settings: &str, folder: &Folder) -> Outcome<PathBuf> {
     let own_path = read::own_path();
     let catalog = Catalog::read(own_path.as_deref())?;
-    let request = Request {
-        name: ia,
-        major: 2,
-        minor: 0,
-        thread_safe: false,
-    };
+    let request = Request::new(ia, (2, 0));
     let found = catalog
         .find(&request)
         .ok_or_else(|| catalog.explain_missing(&request))?;

@@ -32,12 +32,7 @@ pub(super) fn find(
     }
     let own_path = read::own_path();
     let catalog = Catalog::read(own_path.as_deref())?;
-    let request = |api: Api| Request {
-        name,
-        major: api.version().0,
-        minor: api.version().1,
-        thread_safe: false,
-    };
+    let request = |api: Api| Request::new(name, api.version());
     let asked: Vec<Api> = match versions {
         Some(versions) => apis(versions).to_vec(),
         // Without a request the version is the one that the name has; 2.0 if it has both.
