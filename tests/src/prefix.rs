@@ -130,7 +130,9 @@ impl Prefix {
         out.expect("the program starts")
     }
 
-    fn command(&self, program: &Path, arguments: &[&str]) -> Command {
+    /// Returns the command of a program with the libraries and the dat.conf of this prefix.
+    #[must_use]
+    pub fn command(&self, program: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command
             .args(arguments)

@@ -2,9 +2,30 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use dat_tests::prefix::{PREFIX, top};
+
+/// Requires that the program ended well and printed `wants`; `what` tells the run from others.
+fn expect(out: &Output, wants: &str, what: &str) {
+    assert_eq!(printed(out, what), wants, "{what}: {}", words(out));
+}
+
+/// Requires that the program ended well, and returns what it printed.
+fn printed(out: &Output, what: &str) -> String {
+    assert!(
+        out.status.success(),
+        "{what}: {} {:?}",
+        words(out),
+        out.status
+    );
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+/// Returns what the program wrote to standard error.
+fn words(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stderr).into_owned()
+}
 
 fn readelf(arguments: &[&str], file: &Path) -> String {
     let out = Command::new("readelf")
@@ -186,11 +207,9 @@ fn a_program_linked_with_compat_dapls_library_finds_its_versions_in_ours() {
     let program = PREFIX.compile("gcc", "two_endpoints.c", &arguments, "two-compat");
     assert!(readelf(&["-V"], &program).contains("Name: DAT_1.2"));
     let out = PREFIX.run(&program, &["loop"]);
-    let words = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "{words}");
+    expect(&out, "two_endpoints: PASS uDAPL 1.2\n", "compat");
+    let words = words(&out);
     assert!(!words.contains("version information"), "{words}");
-    let said = String::from_utf8_lossy(&out.stdout);
-    assert_eq!(said, "two_endpoints: PASS uDAPL 1.2\n", "{words}");
 }
 
 /// Returns the functions that MATRIX.md lists for a library: those of the version's table, and the library's own.
@@ -255,14 +274,8 @@ fn data_moves_through_both_libraries_from_c_and_cpp() {
         let name = format!("two-{compiler}-{version}");
         let program = PREFIX.compile(compiler, "two_endpoints.c", arguments, &name);
         let out = PREFIX.run(&program, &["loop"]);
-        let text = String::from_utf8_lossy(&out.stdout).into_owned();
-        let words = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(out.status.success(), "{name}: {text}{words}");
-        assert_eq!(
-            text,
-            format!("two_endpoints: PASS uDAPL {version}\n"),
-            "{words}"
-        );
+        let wants = format!("two_endpoints: PASS uDAPL {version}\n");
+        expect(&out, &wants, &name);
     }
 }
 
@@ -274,14 +287,7 @@ fn a_thread_is_cancelled_in_a_wait_and_nowhere_else() {
         let program = PREFIX.compile("gcc", "cancel.c", &arguments, &name);
         for ia in ["loop", "user"] {
             let out = PREFIX.run(&program, &[ia]);
-            let words = String::from_utf8_lossy(&out.stderr).into_owned();
-            assert!(
-                out.status.success(),
-                "{version} {ia}: {words} {:?}",
-                out.status
-            );
-            let said = String::from_utf8_lossy(&out.stdout).into_owned();
-            assert_eq!(said, "cancel: PASS\n", "{version} {ia}: {words}");
+            expect(&out, "cancel: PASS\n", &format!("{version} {ia}"));
         }
     }
 }
@@ -291,9 +297,7 @@ fn providers_report_whether_their_ias_are_related() {
     PREFIX.classic();
     let program = PREFIX.compile("gcc", "related.c", &["-ldat2"], "related");
     let out = PREFIX.run(&program, &[]);
-    let words = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.success(), "{words}");
-    assert_eq!(String::from_utf8_lossy(&out.stdout), "related: PASS\n");
+    expect(&out, "related: PASS\n", "related");
 }
 
 #[test]
@@ -303,12 +307,7 @@ fn one_process_may_use_both_with_providers_of_ours_and_classic_ones() {
     for ia in ["loop", "classic"] {
         for order in ["12", "21"] {
             let out = PREFIX.run(&program, &[ia, order]);
-            let words = String::from_utf8_lossy(&out.stderr).into_owned();
-            assert!(out.status.success(), "{ia} {order}: {words}");
-            assert_eq!(
-                String::from_utf8_lossy(&out.stdout),
-                "both_versions: PASS\n"
-            );
+            expect(&out, "both_versions: PASS\n", &format!("{ia} {order}"));
         }
     }
 }
@@ -319,10 +318,7 @@ fn both_libraries_load_and_unload_from_several_threads_with_a_fork_between() {
     let program = PREFIX.compile("gcc", "dlopen_threads.c", libraries, "dlopen-threads");
     for ia in ["loop", "user"] {
         let out = PREFIX.run(&program, &[ia]);
-        let words = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(out.status.success(), "{ia}: {words}");
-        let said = String::from_utf8_lossy(&out.stdout).into_owned();
-        assert_eq!(said, "dlopen_threads: PASS\n", "{ia}: {words}");
+        expect(&out, "dlopen_threads: PASS\n", ia);
     }
 }
 
@@ -333,10 +329,7 @@ fn a_process_may_fork_while_other_threads_load_and_open() {
     for ia in ["loop", "user"] {
         // The log says why an open failed.
         let out = PREFIX.logged(&program, &[ia]);
-        let words = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(out.status.success(), "{ia}: {words}");
-        let said = String::from_utf8_lossy(&out.stdout).into_owned();
-        assert_eq!(said, "fork_midway: PASS\n", "{ia}: {words}");
+        expect(&out, "fork_midway: PASS\n", ia);
     }
 }
 
@@ -346,10 +339,9 @@ fn calls_work_in_handlers_of_exit_and_in_destructors_of_keys() {
     let program = PREFIX.compile("gcc", "at_exit.c", libraries, "at-exit");
     for ia in ["loop", "user"] {
         let out = PREFIX.logged(&program, &[ia]);
-        let words = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(out.status.success(), "{ia}: {words}");
-        let said = String::from_utf8_lossy(&out.stdout).into_owned();
-        assert_eq!(said.matches("PASS").count(), 4, "{ia}: {said} {words}");
+        let said = printed(&out, ia);
+        let passes = said.matches("PASS").count();
+        assert_eq!(passes, 4, "{ia}: {said} {}", words(&out));
     }
 }
 
@@ -368,20 +360,13 @@ fn a_fork_during_the_first_open_leaves_the_child_nothing_of_the_engine() {
     let slow = PREFIX.compile("gcc", "slow_load.c", &arguments, "slow-load.so");
     let conf = dat_tests::line("late", &slow, "127.0.6.21 0 engine=user");
     std::fs::write(PREFIX.path("late.conf"), conf).expect("dat.conf");
-    let out = Command::new(program)
-        .arg("late")
-        .env("LD_LIBRARY_PATH", PREFIX.path(""))
+    let mut command = PREFIX.command(&program, &["late"]);
+    let out = command
         .env("DAT_OVERRIDE", PREFIX.path("late.conf"))
         .env("DAT_LOG", "error")
-        .output()
-        .expect("the program starts");
-    let words = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.success(), "{words}");
-    assert_eq!(
-        String::from_utf8_lossy(&out.stdout),
-        "fork_in_open: PASS\n",
-        "{words}"
-    );
+        .output();
+    let out = out.expect("the program starts");
+    expect(&out, "fork_in_open: PASS\n", "late");
 }
 
 /// Runs three processes of a job for each way in which an MPI moves small messages.
@@ -391,11 +376,9 @@ fn as_an_mpi(version: &str, ia: &str, arguments: &[&str], modes: &[&str]) {
     let program = PREFIX.compile("gcc", "mpi_like", &arguments, &name);
     for mode in modes {
         let out = PREFIX.run(&program, &[mode, ia]);
-        let words = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(out.status.success(), "{version} {mode}: {words}");
-        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        let said = printed(&out, &format!("{version} {mode}"));
         let begin = format!("mpi_like: PASS uDAPL {version}:");
-        assert!(said.starts_with(&begin), "{mode}: {said}{words}");
+        assert!(said.starts_with(&begin), "{mode}: {said}{}", words(&out));
     }
 }
 
@@ -417,9 +400,7 @@ fn a_1_2_program_calls_the_provider_table_directly_as_mpis_do() {
 fn a_forked_child_disturbs_no_process_and_may_open_an_ia_of_its_own() {
     let program = PREFIX.compile("gcc", "fork.c", &["-ldat2", "-lpthread"], "fork");
     let out = PREFIX.run(&program, &["forking"]);
-    let words = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.success(), "{words}");
-    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    let (said, words) = (printed(&out, "forking"), words(&out));
     // The child prints a line, and so does the parent.
     assert!(
         said.contains("two_endpoints: PASS uDAPL 2.0"),
@@ -450,9 +431,7 @@ fn valgrind_finds_no_wrong_access_and_no_leak() {
                 "loop",
             ],
         );
-        let words = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(out.status.success(), "{version}: {words}");
-        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        let text = printed(&out, version);
         assert!(text.starts_with("two_endpoints: PASS"), "{version}: {text}");
     }
 }
@@ -492,10 +471,7 @@ fn every_code_has_its_strings_and_providers_are_listed() {
             let name = format!("registry-{compiler}-{version}");
             let program = PREFIX.compile(compiler, "registry.c", &all, &name);
             let out = PREFIX.run(&program, &[]);
-            let words = String::from_utf8_lossy(&out.stderr).into_owned();
-            assert!(out.status.success(), "{name}: {words}");
-            let text = String::from_utf8_lossy(&out.stdout).into_owned();
-            assert_eq!(text, format!("{count} codes\nregistry: PASS\n"));
+            expect(&out, &format!("{count} codes\nregistry: PASS\n"), &name);
         }
     }
 }
@@ -509,9 +485,7 @@ fn the_usual_mistakes_get_the_codes_of_the_page() {
     let program = PREFIX.compile("gcc", "usual_mistakes.c", &["-ldat2"], "usual-mistakes");
     for ia in ["loop", "user"] {
         let out = PREFIX.run(&program, &[ia]);
-        let words = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(out.status.success(), "{ia}: {words}");
-        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        let said = printed(&out, ia);
         for row in said.lines() {
             let known = rows.iter().any(|known| known.starts_with(row));
             assert!(known, "{ia}: the page lacks {row}");

@@ -2,7 +2,7 @@
 //! needs to more than the program needs. At each limit the program succeeds or a call returns
 //! DAT_INSUFFICIENT_RESOURCES; it neither crashes nor hangs. The same holds if one large allocation fails, whichever it is.
 
-use std::process::Command;
+use std::path::Path;
 
 use dat_tests::prefix::PREFIX;
 
@@ -20,9 +20,8 @@ fn sweep(program: &str, ia: &str, limits: impl Iterator<Item = u64>) -> (u32, u3
             PREFIX.path(program).display()
         );
         // The program's own waits end after five seconds each.
-        let output = Command::new("timeout")
-            .args(["120", "sh", "-c", &limit])
-            .env("LD_LIBRARY_PATH", PREFIX.path(""))
+        let output = PREFIX
+            .command(Path::new("timeout"), &["120", "sh", "-c", &limit])
             .env("DAT_OVERRIDE", PREFIX.path("scarce_limits.conf"))
             .output()
             .expect("the shell starts");
@@ -83,16 +82,12 @@ fn every_large_allocation_may_fail() {
     let (mut passed, mut ended) = (0, 0);
     // The program has about 150.
     for n in 1..=200 {
-        let output = Command::new("timeout")
-            .args(["120", "env"])
-            .arg(format!(
-                "LD_PRELOAD={}",
-                PREFIX.path("fail_large.so").display()
-            ))
+        let preload = format!("LD_PRELOAD={}", PREFIX.path("fail_large.so").display());
+        let output = PREFIX
+            .command(Path::new("timeout"), &["120", "env", &preload])
             .arg(PREFIX.path("large-2.0"))
             .arg("large-user")
             .env("FAIL_AT", n.to_string())
-            .env("LD_LIBRARY_PATH", PREFIX.path(""))
             .env("DAT_OVERRIDE", PREFIX.path("large.conf"))
             .output()
             .expect("the program starts");
