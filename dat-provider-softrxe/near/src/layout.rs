@@ -28,7 +28,7 @@ pub(crate) const FIXED: usize = HEADER_AT + MAX_HEADER;
 /// Payloads above this length begin at a cache line.
 const LONG_PAYLOAD: usize = 512;
 /// Maximum length of a payload that stays in the sender's memory.
-pub const MAX_LENT: usize = 256 << 10;
+pub const MAX_LENT: usize = 512 << 10;
 /// Bytes of a record that describe a lent payload: its address.
 pub const LENT_LEN: usize = 8;
 /// Largest number that the field of a payload's length can have.

@@ -37,7 +37,7 @@ const MAX_PACKED: usize = 512;
 /// Shortest payload that is [lent](crate::Memory::lend_record). A shorter one is copied in less time than the peer's system call takes.
 pub const MIN_LENT: u32 = 16 << 10;
 /// Longest payload that a record lends: a multiple of each MTU.
-pub const MAX_LENT: u32 = 256 << 10;
+pub const MAX_LENT: u32 = 512 << 10;
 /// Bytes of a record that describe a lent payload, in place of the payload.
 pub const LENT_LEN: usize = 8;
 /// Smallest and largest MTU of a channel, a power of two.
