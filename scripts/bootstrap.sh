@@ -3,7 +3,7 @@
 #
 # usage: bootstrap.sh [build] [lab] [siw] [test] [bench] [bindings] [arm64] [packages]      default: build lab test
 #
-# A machine needs rust and apt-get. As root the script installs; otherwise it prints the command to run and fails.
+# A machine needs Rust (the group build says how to get it) and apt-get. As root the script installs; otherwise it prints the command to run and fails.
 # DAT_BOOTSTRAP=skip does nothing, for other distributions.
 set -euo pipefail
 
@@ -37,6 +37,23 @@ for group in "${@:-build lab test}"; do
         esac
     done
 done
+
+# Debian's own compiler is too old, so it comes from elsewhere. `cargo` is asked as well: a distribution may have them apart.
+rust_is_new_enough() {
+    local found
+    command -v cargo >/dev/null || { echo "cargo is not installed"; return 1; }
+    found=$(rustc --version 2>/dev/null | cut -d ' ' -f 2)
+    [ -n "$found" ] || { echo "rustc is not installed, or does not run"; return 1; }
+    printf '%s\n' "$oldest" "$found" | sort -CV || { echo "this is rustc $found ($(command -v rustc))"; return 1; }
+}
+if [[ " ${*:-build} " == *" build "* ]]; then
+    oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")
+    reason=$(rust_is_new_enough) || {
+        echo "bootstrap: Rust $oldest or newer is needed, and $reason. Install it, as any user, and add it to PATH:" >&2
+        echo "    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y && . ~/.cargo/env" >&2
+        exit 1
+    }
+fi
 
 if ! command -v dpkg-query >/dev/null; then
     echo "bootstrap: not a Debian system. Install what these packages hold, then set DAT_BOOTSTRAP=skip: ${wanted[*]}" >&2
