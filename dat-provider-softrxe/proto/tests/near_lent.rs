@@ -8,6 +8,8 @@ use common::pair::Pair;
 use softrxe_proto::{Op, QpState, Qpn, SendRequest, Sge, Status, near};
 
 const LENGTH: usize = 1_200_000;
+/// Records that lend a message, or a READ response, of this length.
+const PIECES: usize = LENGTH.div_ceil(near::MAX_LENT as usize);
 
 fn bytes(seed: usize) -> Vec<u8> {
     (0..LENGTH)
@@ -69,13 +71,12 @@ fn long_messages_are_lent_in_large_pieces() {
         pair.run();
         assert_eq!(statuses(&pair, 0), [Status::Success; 3]);
         assert_all_arrived(&pair, 0, places, "all");
-        let pieces = LENGTH.div_ceil(near::MAX_LENT as usize);
-        assert_eq!(pair.sides[0].memory.records_lent(), 2 * pieces);
+        assert_eq!(pair.sides[0].memory.records_lent(), 2 * PIECES);
         // Two READ requests of 16 packets each, and one for the rest.
-        assert_eq!(pair.sides[1].memory.records_lent(), 5);
+        assert_eq!(pair.sides[1].memory.records_lent(), 3);
         assert_eq!(pair.sides[0].engine.counters().go_backs, 0);
         let sent = pair.sides[0].engine.counters().sent - before;
-        assert_eq!(sent as usize, 2 * pieces + 3);
+        assert_eq!(sent as usize, 2 * PIECES + 3);
     });
 }
 
@@ -111,7 +112,10 @@ fn short_messages_and_lists_of_segments_are_copied() {
 fn what_cannot_be_read_is_repeated_and_copied() {
     channel::run_over_channel(|| {
         for at_side in [0, 1] {
-            for (good, failing) in (0..12).map(|good| (good, 1)).chain([(0, usize::MAX)]) {
+            for (good, failing) in (0..3 * PIECES)
+                .map(|good| (good, 1))
+                .chain([(0, usize::MAX)])
+            {
                 let what = format!("side {at_side}, {good} then {failing}");
                 let (mut pair, qpns) = lending("lent_unreadable");
                 let memory = pair.sides[at_side].memory.clone();
@@ -159,6 +163,26 @@ fn memory_that_is_deregistered_meanwhile_is_not_read() {
         pair.run();
         assert_eq!(statuses(&pair, 0), [Status::RemoteAccess]);
         assert!(memory[0].bytes(&back) == vec![0; LENGTH]);
+    });
+}
+
+/// The response of the READ is void, and the WRITE behind it is refused before the READ is repeated.
+#[test]
+fn a_read_of_memory_that_is_deregistered_fails_with_a_refused_write_behind_it() {
+    channel::run_over_channel(|| {
+        let (mut pair, [a, _]) = lending("lent_read_refused");
+        let memory = [0, 1].map(|i: usize| pair.sides[i].memory.clone());
+        let source = memory[1].register(bytes(1), ALL);
+        let back = memory[0].register(vec![0; 100_000], ALL);
+        pair.post(0, a, &SendRequest::new(1, Op::Read(at(source)), &[back]));
+        let lent = |pair: &mut Pair| pair.sides[1].memory.records_lent() > 0;
+        assert!(pair.run_until(std::time::Duration::from_secs(1), lent));
+        memory[1].deregister(source.key);
+        pair.post(0, a, &SendRequest::new(2, Op::Write(at(source)), &[back]));
+        pair.run();
+        let expected = [Status::RemoteAccess, Status::Flushed];
+        assert_eq!(statuses(&pair, 0), expected);
+        assert_eq!(pair.sides[0].engine.counters().timeouts, 0);
     });
 }
 

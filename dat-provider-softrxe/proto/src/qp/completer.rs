@@ -67,13 +67,13 @@ impl Qp {
     /// Handles a NAK. Everything before `psn` is acknowledged.
     fn handle_nak<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn, nak: Nak) {
         self.acknowledge(cx, psn);
-        if self.requester.una != psn {
-            self.handle_gap(cx);
-            return;
-        }
+        let r = &mut self.requester;
+        let is_oldest = r.una == psn;
         let status = match nak {
             Nak::SequenceError => {
-                self.requester.gone_back_at = None;
+                if is_oldest {
+                    r.gone_back_at = None;
+                }
                 self.handle_gap(cx);
                 return;
             }
@@ -81,7 +81,23 @@ impl Qp {
             Nak::RemoteAccess => Status::RemoteAccess,
             Nak::RemoteOperation => Status::RemoteOperation,
         };
-        self.fail_head(cx, status);
+        // The peer's queue pair is in Error and answers no repetition. A READ before the refused request completes if its response was
+        // overtaken, which needs a link that reorders; else it fails, as the refused request would.
+        if is_oldest || r.path.lossless {
+            self.fail_head(cx, status);
+        } else {
+            r.refused.get_or_insert((psn, status));
+        }
+    }
+
+    /// Fails the refused request, if the answers to all requests before it have arrived.
+    fn fail_refused<M>(&mut self, cx: &mut Context<'_, M>) {
+        let r = &self.requester;
+        if let Some((psn, status)) = r.refused
+            && r.una == psn
+        {
+            self.fail_head(cx, status);
+        }
     }
 
     fn not_ready<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn, code: u8) {
@@ -149,6 +165,7 @@ impl Qp {
                     self.complete_head(cx);
                 }
                 self.complete_local(cx);
+                self.fail_refused(cx);
             }
         }
     }

@@ -51,6 +51,8 @@ pub(super) struct Requester {
     pub(super) gone_back_at: Option<Psn>,
     /// A request that cannot be sent, and its status. It fails when it is the oldest.
     pub(super) failed: Option<(u32, Status)>,
+    /// PSN and reason of a refusal that arrived before the answers to earlier READs and atomics.
+    pub(super) refused: Option<(Psn, Status)>,
     /// Bytes of records in the channel after the last one of this queue pair.
     pub(super) sent_until: u64,
     /// Bytes that the channel's peer had consumed at the last timeout.
@@ -92,6 +94,7 @@ impl Requester {
             timer: None,
             gone_back_at: None,
             failed: None,
+            refused: None,
             sent_until: 0,
             freed: 0,
         }
@@ -245,6 +248,7 @@ impl Requester {
     /// Stops the timers, and forgets a request that was to fail.
     pub(super) const fn stop(&mut self) {
         self.failed = None;
+        self.refused = None;
         self.timer = None;
         self.rnr_until = None;
     }
@@ -513,6 +517,10 @@ impl Qp {
             return;
         }
         cx.out.counters.timeouts += 1;
+        if let Some((_, status)) = r.refused {
+            self.fail_head(cx, status);
+            return;
+        }
         if r.retries >= r.path.retry_count {
             self.fail_head(cx, Status::RetryExceeded);
             return;
