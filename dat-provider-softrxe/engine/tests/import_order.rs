@@ -41,6 +41,7 @@ const ORDER: &[&str] = &[
     "adapter::near_fallback",
     "adapter::near_dial",
     "adapter::ports",
+    "adapter::ports::takeover",
     "adapter::peers",
     "adapter::datagram",
     "adapter::upcall",

@@ -9,7 +9,8 @@ use softrxe_proto::{CmId, Time};
 use super::hub::{Hub, State};
 use super::near_dial;
 use super::peers::forget_gone;
-use super::ports::{Channels, attempt_takeover};
+use super::ports::Channels;
+use super::ports::takeover::attempt_takeover;
 use crate::clock;
 
 /// How long a peer may take to agree on a channel. It was alive when it sent its request, but it may run on a busy processor.
@@ -26,7 +27,13 @@ impl Hub {
         let takeover = {
             let mut state = self.state.lock();
             let State { ports, peers, .. } = &mut *state;
-            if !peers.end_back_off(ports, &self.descriptors) || !ports.holder_is_gone() {
+            if !peers.end_back_off(ports, &self.descriptors) {
+                return;
+            }
+            if !ports.holder_is_gone() {
+                if ports.claim_rest().is_err() {
+                    peers.back_off(ports, &self.descriptors);
+                }
                 return;
             }
             ports.takeover()
@@ -43,15 +50,14 @@ impl Hub {
         } = &mut *state;
         // Reads what the holder passed on before it ended.
         let channels = Channels { near, near_dial };
-        ports.drain_mailbox(engine, channels, clock::now());
+        let now = clock::now();
+        engine.memory().prepare(now);
+        ports.drain_mailbox(engine, channels, now);
         if ports.finish_takeover(share, &self.descriptors).is_err() {
             peers.back_off(ports, &self.descriptors);
-            return;
         }
         // A receive ring of the former holder wakes no thread.
         let channels = Channels { near, near_dial };
-        let now = clock::now();
-        engine.memory().prepare(now);
         ports.drain_shared(engine, channels, now);
         state.transmit(now, false);
         self.wake(&mut state);

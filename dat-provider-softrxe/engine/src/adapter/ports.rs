@@ -9,7 +9,7 @@ use std::sync::Arc;
 use dat_core::reserve;
 use softrxe_port::liveness::Liveness;
 use softrxe_port::message::Destination;
-use softrxe_port::port_share::{Policy, PortShare, PortShareError, Service, Takeover};
+use softrxe_port::port_share::{Policy, PortShare, PortShareError, Service};
 use softrxe_port::route::RecentRequests;
 use softrxe_port::socket::{Received, Socket, zeros};
 use softrxe_proto::{Engine, Meta, ROCE_PORT, Time};
@@ -23,6 +23,8 @@ use crate::link::udp::Udp;
 use crate::link::{self, Arrival, Inbound, Link, Properties};
 use crate::memory::regions::Regions;
 
+pub(super) mod takeover;
+
 /// Socket reads before the answers to them are transmitted. Each read is up to 64 KiB, and the sender waits for acknowledgement.
 const READS: usize = 4;
 /// Packets that are read from the mailbox at a time.
@@ -31,8 +33,6 @@ const MAILBOX_READS: usize = 4 * READS;
 const LAST_MAILBOX_READS: usize = 1000;
 /// Rounds of [`READS`] in which the socket of a holder that has ended is read, at most.
 const LAST_SHARED_READS: usize = 128;
-/// The failed attempt to take over a port that is logged. The first ones fail where another process takes it over at the same time.
-const LOGGED_FAILURE: u32 = 4;
 /// Bytes requested for each buffer of a socket.
 const SOCKET_BUFFER: usize = 4 << 20;
 /// Bytes of the buffer that runs are made in.
@@ -79,6 +79,8 @@ pub(crate) struct Ports {
     capture: Option<Capture>,
     /// Attempts to take over the port that failed in a row.
     takeover_failures: u32,
+    /// What the present share is still to claim, after a takeover.
+    unclaimed: Vec<Destination>,
 }
 
 impl Ports {
@@ -124,6 +126,7 @@ impl Ports {
             run_buffer: zeros(RUN_BUFFER)?,
             capture,
             takeover_failures: 0,
+            unclaimed: Vec::new(),
         };
         Ok((ports, liveness))
     }
@@ -193,66 +196,6 @@ impl Ports {
         }
     }
 
-    /// Returns whether the process that held the shared port is gone.
-    pub(crate) fn holder_is_gone(&self) -> bool {
-        self.share.holder_is_gone()
-    }
-
-    /// Returns the attempt to take over the port from a holder that is gone, or to join the process that took it over.
-    pub(crate) fn takeover(&self) -> Takeover {
-        self.share.takeover(self.policy)
-    }
-
-    /// Replaces the share of a holder that is gone by the result of an [`attempt_takeover`].
-    ///
-    /// # Errors
-    /// That of the attempt; as `epoll_ctl`, `sendmsg`. Only one failure in a row is logged. The old share stays readable.
-    pub(crate) fn finish_takeover(
-        &mut self,
-        share: Result<PortShare, PortShareError>,
-        descriptors: &Descriptors,
-    ) -> Result<(), PortShareError> {
-        let local = cm_address(self.local);
-        let result = share.and_then(|share| self.replace_share(share, descriptors));
-        match &result {
-            Ok(()) => {
-                tracing::info!(%local, "the process that held the port is gone");
-                self.takeover_failures = 0;
-            }
-            Err(error) => {
-                self.takeover_failures = self.takeover_failures.saturating_add(1);
-                if self.takeover_failures == LOGGED_FAILURE {
-                    tracing::error!(%error, "cannot take over UDP port 4791 of {}; trying again", local.ip());
-                }
-            }
-        }
-        result
-    }
-
-    /// Replaces a share whose holder is gone, and registers this engine's slot and services with the new one.
-    fn replace_share(
-        &mut self,
-        share: PortShare,
-        descriptors: &Descriptors,
-    ) -> Result<(), PortShareError> {
-        match &share {
-            PortShare::Holder(holder) => {
-                descriptors.add(holder.socket().as_raw_fd())?;
-                descriptors.liveness().add(holder.as_raw_fd())?;
-                descriptors.add_listener(holder.listener());
-            }
-            PortShare::Member(member) => descriptors.add(member.as_raw_fd())?,
-        }
-        descriptors.remove(self.share.as_raw_fd());
-        self.share = share;
-        let slot = Destination::Slot(self.slot);
-        let services = self.services.keys().map(|id| Destination::Service(*id));
-        for what in std::iter::once(slot).chain(services) {
-            self.share.claim(what)?;
-        }
-        Ok(())
-    }
-
     /// Serves members of the shared port that connected or ended.
     pub(crate) fn serve_members(&mut self) {
         if let PortShare::Holder(holder) = &mut self.share {
@@ -281,7 +224,9 @@ impl Ports {
     /// Gives back a service that [`claim_service`](Self::claim_service) registered.
     pub(crate) fn release_service(&mut self, id: u64) {
         // Before the service is dropped: other processes may take its name as soon as that is done.
-        self.share.release(Destination::Service(id));
+        let what = Destination::Service(id);
+        self.unclaimed.retain(|other| *other != what);
+        self.share.release(what);
         self.services.remove(&id);
     }
 
@@ -474,17 +419,6 @@ impl Ports {
             self.capture = None;
         }
     }
-}
-
-/// Makes one attempt of `takeover` for the port of `ip`. The caller does not hold the hub's lock, as other users can delay this.
-///
-/// # Errors
-/// As [`Takeover::attempt`].
-pub(crate) fn attempt_takeover(
-    takeover: &Takeover,
-    ip: IpAddr,
-) -> Result<PortShare, PortShareError> {
-    takeover.attempt(cm_address(ip), SOCKET_BUFFER)
 }
 
 /// Passes a packet to `engine`. A packet for the connection manager creates objects. Without memory for them it counts as lost on the wire,
