@@ -118,6 +118,18 @@ impl Receiver {
         }))
     }
 
+    /// Returns the position of the next record: bytes of records ever released.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.consumer.position()
+    }
+
+    /// Returns a position that no record which is published now reaches beyond, as the ring has no room for more.
+    #[must_use]
+    pub const fn end_of_published(&self) -> u64 {
+        self.consumer.position() + self.consumer.size()
+    }
+
     /// Frees the record that [`next`](Self::next) returned last. What it lent is the peer's again.
     #[inline]
     pub fn release(&mut self) {

@@ -13,7 +13,7 @@ use softrxe_port::liveness::LocalPeer;
 use softrxe_port::poll_set::PollSet;
 use softrxe_proto::{Engine, NearId, NearPoster, PostError, Qpn, SendRequest, Time};
 
-use crate::link::near::{NearLink, Posted};
+use crate::link::near::{Look, NearLink, Posted};
 use crate::memory::regions::Regions;
 
 /// Time without a record after which the UDP socket is read at each look: longer than a peer takes to reply.
@@ -24,8 +24,6 @@ const SOCKET_INTERVAL: Duration = Duration::from_micros(3);
 const RARE_SOCKET_INTERVAL: Duration = Duration::from_micros(50);
 /// The mailbox is read with every so many of the former reads, and with each of the latter.
 const MAILBOX_INTERVAL: u32 = 16;
-/// Looks before a message of the connection manager is handled: more than a ring holds.
-const MAX_LOOKS: usize = 64;
 /// Looks at the records of this engine to itself in one call. The helper goes on with what is left, so that other threads get the lock.
 const LOOPED_LOOKS: usize = 2;
 
@@ -212,12 +210,26 @@ impl Near {
 
     /// Receives records, up to a bound.
     pub(crate) fn receive(&mut self, engine: &mut Engine<Regions>, now: Time) -> bool {
+        self.receive_with(engine, now, NearLink::receive)
+    }
+
+    /// Receives all records that are there at the time of the call.
+    pub(crate) fn drain(&mut self, engine: &mut Engine<Regions>, now: Time) {
+        self.receive_with(engine, now, NearLink::drain);
+    }
+
+    fn receive_with(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        now: Time,
+        receive: impl Fn(&mut NearLink, &mut Engine<Regions>, Time) -> Result<Look, Violation>,
+    ) -> bool {
         if self.by_peer.is_empty() {
             return false;
         }
         let mut records = 0;
         self.for_each(engine, now, |link, engine| {
-            let look = link.receive(engine, now)?;
+            let look = receive(link, engine, now)?;
             records += look.records;
             Ok(look.wake)
         });
@@ -225,15 +237,6 @@ impl Near {
             self.last_record = Some(now);
         }
         records > 0
-    }
-
-    /// Receives all records that are there, up to a bound of about the size of a ring.
-    pub(crate) fn drain(&mut self, engine: &mut Engine<Regions>, now: Time) {
-        for _ in 0..MAX_LOOKS {
-            if !self.receive(engine, now) {
-                return;
-            }
-        }
     }
 
     /// Returns whether this look is to read the UDP socket as well, and records that it does. `wired` says whether a queue pair

@@ -187,6 +187,28 @@ impl NearLink {
         Ok(look)
     }
 
+    /// Passes all records that are there at the time of the call to `engine`, and some of those that arrive meanwhile.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub(crate) fn drain(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        now: Time,
+    ) -> Result<Look, Violation> {
+        let end = self.channel.receiver.end_of_published();
+        let mut all = Look::default();
+        while self.channel.receiver.position() < end {
+            let look = self.receive(engine, now)?;
+            all.records += look.records;
+            all.wake |= look.wake;
+            if look.records == 0 {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
     #[cold]
     fn try_to_pull(&mut self, engine: &Engine<Regions>) {
         let mut loans = engine.memory().loans().borrow_mut();
