@@ -333,10 +333,13 @@ impl Catalog {
             request.name
         );
         if let Some(alias) = self.alias(request.name) {
-            text += &format!(
-                "; the alias at {} leads to {:?}, which no entry has",
-                alias.origin, alias.target
-            );
+            text += &match self.fault_of(alias) {
+                Some(fault) => format!("; {}: {fault}", alias.origin),
+                None => format!(
+                    "; the alias at {} leads to {:?}",
+                    alias.origin, alias.target
+                ),
+            };
         }
         let mut left_out = self
             .parsed

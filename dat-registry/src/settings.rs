@@ -124,7 +124,7 @@ impl Declared {
                 .iter()
                 .any(|s| s.key == setting.key);
             let fault = if again {
-                Some(format!("{} is set twice", setting.key))
+                Some(format!("{} is set twice; remove one", setting.key))
             } else {
                 let of_one = self.check_one(setting).err();
                 of_one.or_else(|| self.refused(setting, entry))
@@ -330,7 +330,7 @@ mod tests {
                 "retry=8",
                 "c:1:36: retry = \"8\" is not possible: an integer from 0 to 7",
             ),
-            ("retry=1 retry=2", "c:1:44: retry is set twice"),
+            ("retry=1 retry=2", "c:1:44: retry is set twice; remove one"),
             (
                 "retrry=1",
                 "has no setting \"retrry\"; did you mean \"retry\"?; known ones: mtu",

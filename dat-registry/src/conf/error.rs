@@ -54,7 +54,7 @@ pub enum Effect {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfErrorKind {
     /// A quote is not closed.
-    #[error("this quote is not closed on the line")]
+    #[error("this quote is not closed on the line; write a second \" behind the last value")]
     OpenQuote,
     /// Text follows a closing quote without a blank.
     #[error("a blank must follow a closing quote")]
@@ -160,10 +160,14 @@ pub enum ConfErrorKind {
         first: Origin,
     },
     /// No entry has the name that an alias stands for.
-    #[error("the alias stands for {0:?}, which no entry has")]
+    #[error(
+        "the alias stands for {0:?}, which no entry has; correct the alias, or add an entry {0:?}"
+    )]
     NoTarget(String),
     /// An alias leads back to itself.
-    #[error("the alias stands for {0:?}, which leads back to it")]
+    #[error(
+        "the alias stands for {0:?}, which leads back to it; name an entry in one of the aliases"
+    )]
     Loop(String),
     /// Requests for an alias's name get an entry instead.
     #[error(

@@ -40,7 +40,7 @@ enum Refusal {
     Answer(#[from] AnswerError),
     #[error(transparent)]
     Memory(#[from] MapError),
-    #[error("no descriptor or memory to watch the channel: {0}")]
+    #[error("the channel cannot be added: {0}")]
     Watch(#[from] io::Error),
 }
 

@@ -66,7 +66,7 @@ impl Reason {
                 "the peer did not offer or did not choose shared memory; its log and counters have the reason"
             }
             Self::User => {
-                "no process of this user answers for the peer: it belongs to another user"
+                "no process of this user answers for the peer: it is another user's, or one with near=off"
             }
             Self::Elsewhere => "the peer is on another host or in another network namespace",
             Self::Version => "the peer has another version of the library",
