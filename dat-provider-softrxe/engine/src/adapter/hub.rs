@@ -293,8 +293,8 @@ impl State {
         let before = engine.counters().received;
         engine.memory().prepare(now);
         near.receive(engine, now);
-        if near.socket_is_due(now, engine.uses_wire()) || mailbox {
-            let mailbox = mailbox || near.mailbox_is_due();
+        if near.cadence().is_socket_due(now, engine.uses_wire()) || mailbox {
+            let mailbox = mailbox || near.cadence().is_mailbox_due();
             let channels = Channels { near, near_dial };
             ports.receive(engine, channels, now, mailbox);
         }

@@ -5,7 +5,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::time::Duration;
 
 use softrxe_near::agreement::Bell;
 use softrxe_near::{Channel, Violation};
@@ -13,17 +12,10 @@ use softrxe_port::liveness::LocalPeer;
 use softrxe_port::poll_set::PollSet;
 use softrxe_proto::{Engine, NearId, NearPoster, PostError, Qpn, SendRequest, Time};
 
+use crate::adaptive::socket_cadence::SocketCadence;
 use crate::link::near::{Look, NearLink, Posted};
 use crate::memory::regions::Regions;
 
-/// Time without a record after which the UDP socket is read at each look: longer than a peer takes to reply.
-const QUIET: Duration = Duration::from_micros(50);
-/// Until then the UDP socket is read once in this time: an empty read costs as much as half a message.
-const SOCKET_INTERVAL: Duration = Duration::from_micros(3);
-/// The same while no queue pair uses UDP, so that only messages of the connection manager arrive there.
-const RARE_SOCKET_INTERVAL: Duration = Duration::from_micros(50);
-/// The mailbox is read with every so many of the former reads, and with each of the latter.
-const MAILBOX_INTERVAL: u32 = 16;
 /// Looks at the records of this engine to itself in one call. The helper goes on with what is left, so that other threads get the lock.
 const LOOPED_LOOKS: usize = 2;
 
@@ -51,14 +43,8 @@ pub(crate) struct Near {
     armed: bool,
     /// Since the last [`hear`](Self::hear) a thread slept, so the connections may have wake-ups.
     unheard: bool,
-    /// Time of the last record, if there was one.
-    last_record: Option<Time>,
-    /// Time of the last read of the UDP socket.
-    last_read: Option<Time>,
-    /// Reads of the UDP socket while records arrived; wrapping.
-    reads: u32,
-    /// The last of them was for the connection manager only.
-    rare: bool,
+    /// When looks read the UDP socket.
+    cadence: SocketCadence,
     /// Peers that closed their connection.
     hung_up: Vec<LocalPeer>,
     /// One of the channels is that of this engine to itself.
@@ -89,10 +75,7 @@ impl Near {
             bells: PollSet::new()?,
             armed: false,
             unheard: false,
-            last_record: None,
-            last_read: None,
-            reads: 0,
-            rare: false,
+            cadence: SocketCadence::default(),
             hung_up: Vec::new(),
             looped: false,
             unfinished: false,
@@ -234,45 +217,14 @@ impl Near {
             Ok(look.wake)
         });
         if records > 0 {
-            self.last_record = Some(now);
+            self.cadence.record_arrived(now);
         }
         records > 0
     }
 
-    /// Returns whether this look is to read the UDP socket as well, and records that it does. `wired` says whether a queue pair
-    /// uses UDP.
-    pub(crate) fn socket_is_due(&mut self, now: Time, wired: bool) -> bool {
-        let Some(record) = self.last_record else {
-            return true;
-        };
-        if !now.is_within(QUIET, record) {
-            self.last_record = None;
-            return true;
-        }
-        let interval = if wired {
-            SOCKET_INTERVAL
-        } else {
-            RARE_SOCKET_INTERVAL
-        };
-        let due = self
-            .last_read
-            .is_none_or(|read| !now.is_within(interval, read));
-        self.rare = !wired;
-        if due {
-            self.last_read = Some(now);
-            self.reads = self.reads.wrapping_add(1);
-        }
-        due
-    }
-
-    /// Returns whether records arrived recently, so that consumers' polls are quick.
-    pub(crate) const fn is_busy(&self) -> bool {
-        self.last_record.is_some()
-    }
-
-    /// Returns whether the mailbox is to be read with the UDP socket although records keep arriving.
-    pub(crate) const fn mailbox_is_due(&self) -> bool {
-        self.is_busy() && (self.rare || self.reads.is_multiple_of(MAILBOX_INTERVAL))
+    /// Returns when looks read the UDP socket.
+    pub(crate) const fn cadence(&mut self) -> &mut SocketCadence {
+        &mut self.cadence
     }
 
     /// Reports to `engine` what the peers have consumed, on which its timeouts depend.

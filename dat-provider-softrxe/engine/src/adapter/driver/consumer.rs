@@ -71,7 +71,7 @@ impl Hub {
         if count == 0 {
             state.driver.replies.not_replied();
             state.driver.write_replies.not_replied();
-            let mailbox = state.driver.roles.count_poll() && !state.near.is_busy();
+            let mailbox = state.driver.roles.count_poll() && !state.near.cadence().is_busy();
             self.state.poll_receives();
             arrived = state.receive(now, mailbox);
             count = state.engine.poll_cq(cq, into);
@@ -299,7 +299,7 @@ impl Hub {
         let mut state = self.state.lock();
         let now = state.now();
         state.driver.batch.called(now);
-        let mailbox = state.driver.roles.count_poll() && !state.near.is_busy();
+        let mailbox = state.driver.roles.count_poll() && !state.near.cadence().is_busy();
         state.receive(now, mailbox);
         let watched = state.notices.any_watched();
         let roles = &mut state.driver.roles;
