@@ -457,7 +457,7 @@ fn engines_of_two_users_take_udp_and_say_so() {
     }
     let roles = ["serve-as-another-user", "call"];
     let pair = Pair::new(test, "127.91.8", ["", ""], roles);
-    pair.uses_after_a_line("it belongs to another user");
+    pair.uses_after_a_line("it is another user");
     pair.counts(["user", "peer"]);
     assert!(pair.moves() > 0);
 }
