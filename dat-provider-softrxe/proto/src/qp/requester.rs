@@ -363,7 +363,8 @@ impl Qp {
                 }
                 let offset = index * mtu;
                 let left = wqe.length - offset;
-                // A repetition is copied: the peer may not be able to read the memory.
+                // A repetition is copied. Over a channel the peer may not be able to read the memory; over the wire it arrives intact
+                // even if the consumer goes on writing.
                 let may_lend = r.next == r.high;
                 lent = may_lend && left >= MIN_LENT && wqe.sge_count == 1 && cx.memory.lends();
                 let length = left.min(if lent { MAX_LENT } else { mtu });
@@ -395,7 +396,6 @@ impl Qp {
                     Op::SendInvalidate(key) if last => invalidate = Some(key),
                     _ => {}
                 }
-                // Over the wire a repetition is copied, so that it arrives intact even if the consumer goes on writing to its memory.
                 payload = (
                     Payload::Request {
                         seq,
