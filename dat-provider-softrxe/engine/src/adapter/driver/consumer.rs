@@ -16,7 +16,7 @@ use super::helper::POLL_SLEEP;
 use super::state::{Driver, MIN_SLEEP, Watcher};
 use crate::adaptive::oversubscription::{PAUSE, PREEMPTED};
 use crate::clock;
-use crate::wait::Bell;
+use crate::wait::Permit;
 
 /// A spinning waiter yields to other threads after this time.
 const YIELD_AFTER: Duration = Duration::from_micros(12);
@@ -45,9 +45,8 @@ impl Hub {
     }
 
     /// Takes completions; without any, receives what has arrived, unless other threads do that. Returns how many, and what the caller is to
-    /// do without its locks. If this process holds the port it waits up to 1 ms for each datagram to a member whose connection is
-    /// full.
-    /// Received connection messages allocate.
+    /// do without its locks. If this process holds the port, this call waits up to 1 ms for each datagram to a member whose connection
+    /// is full. May allocate, for messages of the connection manager.
     pub(crate) fn poll(
         &self,
         cq: CqId,
@@ -213,12 +212,12 @@ impl Hub {
         Some(Ok(()))
     }
 
-    /// Waits for a completion of `cq`, or until `bell`'s permit is given, and drives the engine meanwhile. Without `cq` an upcall
+    /// Waits for a completion of `cq`, or until `permit` is given, and drives the engine meanwhile. Without `cq` an upcall
     /// gives the permit: that of a CNO, or of an event that is no completion. Calls `before_sleep` after the spin.
     pub(crate) fn wait(
         self: &Arc<Self>,
         cq: Option<CqId>,
-        bell: &Arc<Bell>,
+        permit: &Arc<Permit>,
         timeout: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
         before_sleep: &dyn Fn(),
@@ -254,42 +253,42 @@ impl Hub {
         let mut leads = {
             let mut state = self.state.lock();
             if let Some(cq) = cq {
-                state.notices.add_sleeper(cq, bell);
+                state.notices.add_sleeper(cq, permit);
                 state.engine.arm_cq(cq);
             }
             let due = state.engine.poll_timeout();
             let roles = &mut state.driver.roles;
             let leads = roles.take_lead(due, &self.wakers);
             if !leads {
-                roles.followers.push(Arc::clone(bell));
+                roles.followers.push(Arc::clone(permit));
                 roles.watch_again(&self.wakers);
             }
             leads
         };
         let ended = match (ready(), leads) {
             (true, _) => Parked::Woken,
-            (false, true) => self.lead(bell, &mut leads, left),
-            (false, false) => bell.sleep(left()),
+            (false, true) => self.lead(permit, &mut leads, left),
+            (false, false) => permit.sleep(left()),
         };
         let mut state = self.state.lock();
         state.driver.spin(cq).missed(spun, begin.elapsed());
         if let Some(cq) = cq {
-            state.notices.remove_sleeper(cq, bell);
+            state.notices.remove_sleeper(cq, permit);
         }
         let roles = &mut state.driver.roles;
         if leads {
             roles.give_up_lead(&self.wakers);
         } else {
-            roles.followers.retain(|other| !Arc::ptr_eq(other, bell));
+            roles.followers.retain(|other| !Arc::ptr_eq(other, permit));
         }
         ended
     }
 
-    /// Makes completions of `cq` wake `bell`, on which a thread is about to sleep in another lane.
-    pub(crate) fn wake_for(&self, cq: CqId, bell: &Arc<Bell>) {
+    /// Makes completions of `cq` wake `permit`, on which a thread is about to sleep in another lane.
+    pub(crate) fn wake_for(&self, cq: CqId, permit: &Arc<Permit>) {
         let mut state = self.state.lock();
-        state.notices.remove_sleeper(cq, bell);
-        state.notices.add_sleeper(cq, bell);
+        state.notices.remove_sleeper(cq, permit);
+        state.notices.add_sleeper(cq, permit);
         state.engine.arm_cq(cq);
         state.driver.roles.watch_for_sleeper(&self.wakers);
     }
@@ -318,12 +317,12 @@ impl Hub {
         }
     }
 
-    /// Sleeps on the descriptors and drives the engine, until `bell` rings or the time is over. `leads` becomes false if another
+    /// Sleeps on the descriptors and drives the engine, until `permit` is given or the time is over. `leads` becomes false if another
     /// thread has taken the lead meanwhile.
     #[cold]
     fn lead(
         self: &Arc<Self>,
-        bell: &Bell,
+        permit: &Permit,
         leads: &mut bool,
         left: impl Fn() -> Option<Duration>,
     ) -> Parked {
@@ -340,7 +339,7 @@ impl Hub {
                 } else {
                     Arrived::Nothing
                 };
-                if arrived == Arrived::Handled && bell.take() {
+                if arrived == Arrived::Handled && permit.take() {
                     return Parked::Woken;
                 }
                 // A signal that comes later is still there when the thread sleeps.
@@ -369,7 +368,7 @@ impl Hub {
                         return Parked::Woken;
                     }
                 }
-                if bell.take() {
+                if permit.take() {
                     self.wake(&mut state);
                     return Parked::Woken;
                 }
@@ -404,7 +403,8 @@ impl Hub {
             }
             if !budget.is_zero() {
                 let begin = Instant::now();
-                let found = self.spin_for_more(bell, left.map_or(budget, |left| left.min(budget)));
+                let found =
+                    self.spin_for_more(permit, left.map_or(budget, |left| left.min(budget)));
                 spun = (!found).then_some((budget, begin));
                 woken = false;
                 // A stream that does not end keeps this thread from sleeping, where it would notice that it was cancelled.
@@ -420,7 +420,7 @@ impl Hub {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
             };
-            if bell.listen(&self.wakers.leader) {
+            if permit.listen(&self.wakers.leader) {
                 woken = true;
                 let slept = if ignores_socket {
                     let limit = limit.map_or(POLL_SLEEP, |limit| limit.min(POLL_SLEEP));
@@ -428,7 +428,7 @@ impl Hub {
                 } else {
                     self.descriptors.sleep_or_wake(&self.wakers.leader, limit)
                 };
-                bell.unlisten();
+                permit.unlisten();
                 if let Slept::Interrupted | Slept::Cancelled = slept {
                     return slept.into();
                 }
@@ -438,7 +438,7 @@ impl Hub {
 
     /// Polls for `budget` after something arrived that ended no wait, as each of a peer's RDMA writes, and again after each that
     /// follows. Returns whether any did. Without this each write would find a sleeping target, and wake it.
-    fn spin_for_more(&self, bell: &Bell, budget: Duration) -> bool {
+    fn spin_for_more(&self, permit: &Permit, budget: Duration) -> bool {
         let first = clock::now();
         let (mut begin, mut last, mut found) = (first, first, false);
         while last.since(begin) < budget && last.since(first) < MAX_RUN {
@@ -447,7 +447,7 @@ impl Hub {
             } else {
                 (0..BETWEEN_LOOKS).for_each(|_| std::hint::spin_loop());
             }
-            if bell.is_given() {
+            if permit.is_given() {
                 return true;
             }
             let mut state = self.state.lock();
