@@ -8,7 +8,7 @@ use dat_core::transport::Parked;
 use dat_os::schedule;
 use dat_os::sleep::{Slept, on_readable};
 use softrxe_port::slot::slot_of_qpn;
-use softrxe_proto::{Completion, CqId, DatagramPeer, PostError, Qpn, SendRequest};
+use softrxe_proto::{Completion, CqId, DatagramPeer, PostError, Qpn, SendRequest, Time};
 
 use super::super::hub::{Arrived, Hub, State};
 use super::super::poll_turns::{AfterPoll, PollTurns};
@@ -30,6 +30,22 @@ const BETWEEN_LOOKS: u32 = 48;
 
 /// Looks of a spinning waiter for which the clock is read once: a look takes as long as a few readings.
 const LOOKS_OF_A_READING: u32 = 4;
+
+/// What the leader does after a look.
+enum Step {
+    /// Its wait has ended, or another thread leads.
+    Return,
+    /// Something has arrived since.
+    LookAgain,
+    /// Polls for more, for this time.
+    Spin(Duration),
+    /// Sleeps, for at most `limit`.
+    Sleep {
+        limit: Option<Duration>,
+        /// Other consumers poll: the sleep is for a fixed time.
+        ignores_socket: bool,
+    },
+}
 
 impl Hub {
     /// Takes completions that are there; returns how many. Does not drive the engine.
@@ -329,111 +345,157 @@ impl Hub {
         let mut woken = false;
         let mut spun: Option<(Duration, Instant)> = None;
         loop {
-            let (due, ignores_socket, budget) = {
-                let mut state = self.state.lock();
-                let now = clock::now();
-                state.disarm();
-                // What most sleeps end with comes first. The helper does what this leaves.
-                let arrived = if woken {
-                    state.receive_records(now)
-                } else {
-                    Arrived::Nothing
-                };
-                if arrived == Arrived::Handled && permit.take() {
-                    return Parked::Woken;
-                }
-                // A signal that comes later is still there when the thread sleeps.
-                self.wakers.leader.clear();
-                if state.near.hear() {
-                    state.driver.roles.wake_helper(&self.wakers);
-                }
-                let received = state.receive(now, true);
-                if !received
-                    && state.peers.back_off_until().is_none()
-                    && self.descriptors.liveness_changed()
-                {
-                    state.driver.roles.wake_helper(&self.wakers);
-                }
-                let hold = state.driver.replies.reply_expected();
-                state.transmit(now, hold);
-                if state.pending.has_upcalls() {
-                    // An upcall may call a wait, which must be able to take the lead.
-                    state.driver.roles.watcher = Watcher::None;
-                    drop(state);
-                    self.run_upcalls();
-                    state = self.state.lock();
-                    let due = state.engine.poll_timeout();
-                    *leads = state.driver.roles.take_lead(due, &self.wakers);
-                    if !*leads {
-                        return Parked::Woken;
-                    }
-                }
-                if permit.take() {
-                    self.wake(&mut state);
-                    return Parked::Woken;
-                }
-                // The consumer is not about to reply after all.
-                state.transmit(now, false);
-                let due = state.engine.poll_timeout();
-                state.driver.roles.wakes_at = due;
-                self.leave_to_helper(&mut state);
-                let watched = state.notices.any_watched();
-                let roles = &mut state.driver.roles;
-                roles.leader_ignores_socket = roles.polled_in_a_loop(watched);
-                roles.watched_since = roles.polls;
-                let ignores_socket = roles.leader_ignores_socket;
-                let budget = if !ignores_socket && (received || arrived != Arrived::Nothing) {
-                    state.driver.budget_for_more(spun.take(), now)
-                } else {
-                    Duration::ZERO
-                };
-                if budget.is_zero() && !ignores_socket && !state.arm(now) {
-                    // A peer may keep it from sleeping.
-                    if left() == Some(Duration::ZERO) {
-                        return Parked::TimedOut;
-                    }
-                    continue;
-                }
-                let due = due.map(|at| at.since(now).max(MIN_SLEEP));
-                (due, ignores_socket, budget)
-            };
+            let step = self.look(permit, leads, woken, &mut spun);
+            if let Step::Return = step {
+                return Parked::Woken;
+            }
             let left = left();
+            // Also where a peer keeps this thread from sleeping.
             if left == Some(Duration::ZERO) {
                 return Parked::TimedOut;
             }
-            if !budget.is_zero() {
-                let begin = Instant::now();
-                let found =
-                    self.spin_for_more(permit, left.map_or(budget, |left| left.min(budget)));
-                spun = (!found).then_some((budget, begin));
-                woken = false;
-                // A stream that does not end keeps this thread from sleeping, where it would notice that it was cancelled.
-                if begin.elapsed() >= MAX_RUN
-                    && on_readable([self.wakers.leader.as_raw_fd()], Some(Duration::ZERO))
-                        == Slept::Cancelled
-                {
-                    return Parked::Cancelled;
+            match step {
+                Step::Return | Step::LookAgain => {}
+                Step::Spin(budget) => {
+                    let begin = Instant::now();
+                    let budget_left = left.map_or(budget, |left| left.min(budget));
+                    let found = self.spin_for_more(permit, budget_left);
+                    spun = (!found).then_some((budget, begin));
+                    woken = false;
+                    // A stream that does not end keeps this thread from sleeping, where it would notice that it was cancelled.
+                    if begin.elapsed() >= MAX_RUN
+                        && on_readable([self.wakers.leader.as_raw_fd()], Some(Duration::ZERO))
+                            == Slept::Cancelled
+                    {
+                        return Parked::Cancelled;
+                    }
                 }
-                continue;
-            }
-            let limit = match (due, left) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
-            if permit.listen(&self.wakers.leader) {
-                woken = true;
-                let slept = if ignores_socket {
-                    let limit = limit.map_or(POLL_SLEEP, |limit| limit.min(POLL_SLEEP));
-                    on_readable([self.wakers.leader.as_raw_fd()], Some(limit))
-                } else {
-                    self.descriptors.sleep_or_wake(&self.wakers.leader, limit)
-                };
-                permit.unlisten();
-                if let Slept::Interrupted | Slept::Cancelled = slept {
-                    return slept.into();
+                Step::Sleep {
+                    limit,
+                    ignores_socket,
+                } => {
+                    let limit = [limit, left].into_iter().flatten().min();
+                    if let Some(slept) = self.sleep_as_leader(permit, limit, ignores_socket) {
+                        woken = true;
+                        if let Slept::Interrupted | Slept::Cancelled = slept {
+                            return slept.into();
+                        }
+                    }
                 }
             }
         }
+    }
+
+    /// Receives, transmits and runs upcalls as the leader, and decides what it does next. `woken`: a sleep has just ended. `spun` is the
+    /// last spin that found nothing.
+    fn look(
+        self: &Arc<Self>,
+        permit: &Permit,
+        leads: &mut bool,
+        woken: bool,
+        spun: &mut Option<(Duration, Instant)>,
+    ) -> Step {
+        let mut state = self.state.lock();
+        let now = clock::now();
+        state.disarm();
+        // What most sleeps end with comes first. The helper does what this leaves.
+        let arrived = if woken {
+            state.receive_records(now)
+        } else {
+            Arrived::Nothing
+        };
+        if arrived == Arrived::Handled && permit.take() {
+            return Step::Return;
+        }
+        // A signal that comes later is still there when the thread sleeps.
+        self.wakers.leader.clear();
+        if state.near.hear() {
+            state.driver.roles.wake_helper(&self.wakers);
+        }
+        let received = state.receive(now, true);
+        if !received
+            && state.peers.back_off_until().is_none()
+            && self.descriptors.liveness_changed()
+        {
+            state.driver.roles.wake_helper(&self.wakers);
+        }
+        let hold = state.driver.replies.reply_expected();
+        state.transmit(now, hold);
+        if state.pending.has_upcalls() {
+            // An upcall may call a wait, which must be able to take the lead.
+            state.driver.roles.watcher = Watcher::None;
+            drop(state);
+            self.run_upcalls();
+            state = self.state.lock();
+            let due = state.engine.poll_timeout();
+            *leads = state.driver.roles.take_lead(due, &self.wakers);
+            if !*leads {
+                return Step::Return;
+            }
+        }
+        if permit.take() {
+            self.wake(&mut state);
+            return Step::Return;
+        }
+        // The consumer is not about to reply after all.
+        state.transmit(now, false);
+        let found = received || arrived != Arrived::Nothing;
+        self.decide(&mut state, now, found, spun)
+    }
+
+    /// Decides what the leader does after a look, and prepares its sleep. `found`: something arrived that ended no wait.
+    fn decide(
+        &self,
+        state: &mut State,
+        now: Time,
+        found: bool,
+        spun: &mut Option<(Duration, Instant)>,
+    ) -> Step {
+        let due = state.engine.poll_timeout();
+        state.driver.roles.wakes_at = due;
+        self.leave_to_helper(state);
+        let watched = state.notices.any_watched();
+        let roles = &mut state.driver.roles;
+        let ignores_socket = roles.polled_in_a_loop(watched);
+        roles.leader_ignores_socket = ignores_socket;
+        roles.watched_since = roles.polls;
+        if !ignores_socket {
+            let budget = if found {
+                state.driver.budget_for_more(spun.take(), now)
+            } else {
+                Duration::ZERO
+            };
+            if !budget.is_zero() {
+                return Step::Spin(budget);
+            }
+            if !state.arm(now) {
+                return Step::LookAgain;
+            }
+        }
+        Step::Sleep {
+            limit: due.map(|at| at.since(now).max(MIN_SLEEP)),
+            ignores_socket,
+        }
+    }
+
+    /// Sleeps on the descriptors, or for a fixed time if the leader `ignores_socket`. `None`: the permit is given.
+    fn sleep_as_leader(
+        &self,
+        permit: &Permit,
+        limit: Option<Duration>,
+        ignores_socket: bool,
+    ) -> Option<Slept> {
+        if !permit.listen(&self.wakers.leader) {
+            return None;
+        }
+        let slept = if ignores_socket {
+            let limit = limit.map_or(POLL_SLEEP, |limit| limit.min(POLL_SLEEP));
+            on_readable([self.wakers.leader.as_raw_fd()], Some(limit))
+        } else {
+            self.descriptors.sleep_or_wake(&self.wakers.leader, limit)
+        };
+        permit.unlisten();
+        Some(slept)
     }
 
     /// Polls for `budget` after something arrived that ended no wait, as each of a peer's RDMA writes, and again after each that
