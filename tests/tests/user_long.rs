@@ -123,7 +123,7 @@ fn every_operation_moves_the_same_bytes_with_one_copy_with_two_and_by_udp() {
 }
 
 /// Bytes that a record lends at most.
-const PIECE: usize = 256 << 10;
+const PIECE: usize = 512 << 10;
 
 /// The consumer changes the memory of a request as soon as the request was flushed. A copy that is under way then does not count: the last
 /// bytes of each piece of a Write are not written, and no receive completes with the new bytes.

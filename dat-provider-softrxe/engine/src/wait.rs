@@ -11,31 +11,31 @@ use parking_lot::Mutex;
 
 /// A permit that ends a sleep. The sleeper waits on a futex, which a signal interrupts, or on descriptors.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
-    permit: Mutex<Permit>,
-    /// Number of rings; the futex word.
-    rings: AtomicU32,
+pub(crate) struct Permit {
+    state: Mutex<State>,
+    /// Number of times that it was given to a sleeper; the futex word.
+    times: AtomicU32,
 }
 
 #[derive(Debug, Default)]
-struct Permit {
+struct State {
     given: bool,
     /// Wakes the sleeper that waits on descriptors.
     wake: Option<Arc<EventFd>>,
-    /// Number of threads in [`Bell::sleep`].
+    /// Number of threads in [`Permit::sleep`].
     sleepers: u32,
 }
 
-impl Bell {
+impl Permit {
     /// Ends the present or the next sleep.
-    pub(crate) fn ring(&self) {
-        let mut permit = self.permit.lock();
-        permit.given = true;
-        match &permit.wake {
+    pub(crate) fn give(&self) {
+        let mut state = self.state.lock();
+        state.given = true;
+        match &state.wake {
             Some(wake) => wake.signal(),
-            None if permit.sleepers > 0 => {
-                self.rings.fetch_add(1, Ordering::Release);
-                sleep::wake(&self.rings, i32::MAX);
+            None if state.sleepers > 0 => {
+                self.times.fetch_add(1, Ordering::Release);
+                sleep::wake(&self.times, i32::MAX);
             }
             None => {}
         }
@@ -43,40 +43,40 @@ impl Bell {
 
     /// Takes the permit; returns whether it was given.
     pub(crate) fn take(&self) -> bool {
-        std::mem::take(&mut self.permit.lock().given)
+        std::mem::take(&mut self.state.lock().given)
     }
 
     /// Returns whether the permit is given.
     pub(crate) fn is_given(&self) -> bool {
-        self.permit.lock().given
+        self.state.lock().given
     }
 
-    /// Makes the next ring wake `wake`. Returns `false` if the permit is given already.
+    /// Makes the next permit wake `wake`. Returns `false` if the permit is given already.
     pub(crate) fn listen(&self, wake: &Arc<EventFd>) -> bool {
-        let mut permit = self.permit.lock();
-        if !permit.given {
-            permit.wake = Some(Arc::clone(wake));
+        let mut state = self.state.lock();
+        if !state.given {
+            state.wake = Some(Arc::clone(wake));
         }
-        !permit.given
+        !state.given
     }
 
     /// Undoes [`listen`](Self::listen).
     pub(crate) fn unlisten(&self) {
-        self.permit.lock().wake = None;
+        self.state.lock().wake = None;
     }
 
     /// Sleeps until the permit is given, and takes it.
     pub(crate) fn sleep(&self, timeout: Option<Duration>) -> Parked {
         let end = timeout.and_then(|t| Instant::now().checked_add(t));
-        self.permit.lock().sleepers += 1;
+        self.state.lock().sleepers += 1;
         let slept = self.sleep_until(end);
-        self.permit.lock().sleepers -= 1;
+        self.state.lock().sleepers -= 1;
         slept
     }
 
     fn sleep_until(&self, end: Option<Instant>) -> Parked {
         loop {
-            let rings = self.rings.load(Ordering::Acquire);
+            let times = self.times.load(Ordering::Acquire);
             if self.take() {
                 return Parked::Woken;
             }
@@ -84,7 +84,7 @@ impl Bell {
             if left == Some(Duration::ZERO) {
                 return Parked::TimedOut;
             }
-            match sleep::on_word(&self.rings, rings, left) {
+            match sleep::on_word(&self.times, times, left) {
                 // A permit that was given meanwhile is for the next sleep.
                 Slept::Cancelled => return Parked::Cancelled,
                 Slept::Interrupted => {
@@ -102,7 +102,7 @@ impl Bell {
 
 /// The sleeping place of an EVD or CNO ([`Transport::Parker`](dat_core::transport::Transport::Parker)).
 #[derive(Debug, Default)]
-pub struct Parker(pub(crate) Arc<Bell>);
+pub struct Parker(pub(crate) Arc<Permit>);
 
 #[cfg(test)]
 mod tests {
@@ -113,25 +113,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_before_the_sleep_ends_one_sleep() {
-        let bell = Bell::default();
-        bell.ring();
-        assert_eq!(bell.sleep(None), Parked::Woken);
-        assert_eq!(bell.sleep(Some(Duration::from_millis(1))), Parked::TimedOut);
+    fn a_permit_before_the_sleep_ends_one_sleep() {
+        let permit = Permit::default();
+        permit.give();
+        assert_eq!(permit.sleep(None), Parked::Woken);
+        assert_eq!(
+            permit.sleep(Some(Duration::from_millis(1))),
+            Parked::TimedOut
+        );
     }
 
     #[test]
-    fn a_ring_wakes_a_sleeper_on_descriptors() {
-        let (bell, wake) = (Bell::default(), Arc::new(EventFd::new().unwrap()));
-        assert!(bell.listen(&wake));
+    fn a_permit_wakes_a_sleeper_on_descriptors() {
+        let (permit, wake) = (Permit::default(), Arc::new(EventFd::new().unwrap()));
+        assert!(permit.listen(&wake));
         std::thread::scope(|scope| {
-            scope.spawn(|| bell.ring());
+            scope.spawn(|| permit.give());
             assert_eq!(on_readable([wake.as_raw_fd()], None), Slept::Woken);
         });
-        bell.unlisten();
-        assert!(bell.take());
-        assert!(!bell.take());
-        bell.ring();
-        assert!(!bell.listen(&wake), "the permit is given already");
+        permit.unlisten();
+        assert!(permit.take());
+        assert!(!permit.take());
+        permit.give();
+        assert!(!permit.listen(&wake), "the permit is given already");
     }
 }

@@ -1,11 +1,13 @@
 //! Access of one end to its ring: indices, and copies between private memory and records.
 //!
 //! Another process may write to the same bytes at any time, so no reference may exist there except to atomics, and a
-//! value that was checked must not be read again. Headers go through volatile words: the compiler neither repeats nor
-//! divides them. A concurrent write changes a value only, which the reader checks after the copy.
+//! value that was checked must not be read again. Headers go through relaxed atomics of a word, each accessed once: a
+//! concurrent write is no data race. It changes a value only, which the reader checks after the copy.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+// Loom models the seals only, and its atomics cannot be in shared memory.
+use std::sync::atomic::AtomicU64 as Word;
 
 use crate::layout::{ALIGNMENT, FIXED, HEADER_AT, MAX_HEADER};
 use crate::map::Map;
@@ -29,7 +31,9 @@ pub(crate) struct RingAccess {
     _map: Arc<Map>,
 }
 
-// SAFETY: the pointers lead into the map, which is Send. Each end of a ring has its own RingAccess, which is not Sync.
+// SAFETY: the pointers lead into the map, which may be used in any thread and which `_map` keeps mapped. All accesses here are
+// atomic, so any number of threads may each have a RingAccess of one ring, as sender, lender, receiver and puller do. One
+// sender writes the records of a ring, and one receiver reads them; the others only use `lines`.
 unsafe impl Send for RingAccess {}
 
 impl RingAccess {
@@ -100,22 +104,27 @@ impl RingAccess {
         unsafe { at.as_ref() }
     }
 
+    /// Returns the word with number `index`, less than 32, of the record at `position`.
+    #[inline]
+    fn word(&self, position: u64, index: usize) -> &Word {
+        debug_assert!(position.is_multiple_of(8) && index < 32);
+        // SAFETY: a page or more is mapped at any position as long as `_map` lives; a multiple of 8 is aligned. No other reference leads
+        // there but such ones: payload is copied through raw pointers.
+        unsafe { Word::from_ptr(self.record(position).cast().add(index).as_ptr()) }
+    }
+
     /// Returns the fixed part of the record at `position` behind its seal: each word is read once.
     #[inline]
     pub(crate) fn read_fixed(&self, position: u64) -> [u64; WORDS] {
-        debug_assert!(position.is_multiple_of(8));
-        let from = self.record(position).cast::<u64>().as_ptr().cast_const();
-        // SAFETY: a page or more is mapped at any position; a multiple of 8 is aligned.
-        std::array::from_fn(|index| unsafe { from.add(1 + index).read_volatile() })
+        std::array::from_fn(|index| self.word(position, 1 + index).load(Ordering::Relaxed))
     }
 
     /// Returns the word at `offset`, a multiple of 8 below 256, of the record at `position`. It is read once.
     #[inline]
     pub(crate) fn read_word(&self, position: u64, offset: u8) -> u64 {
-        debug_assert!(position.is_multiple_of(8) && offset.is_multiple_of(8));
-        let from = self.record(position).cast::<u64>().as_ptr().cast_const();
-        // SAFETY: a page or more is mapped at any position; a multiple of 8 is aligned.
-        unsafe { from.add(usize::from(offset / 8)).read_volatile() }
+        debug_assert!(offset.is_multiple_of(8));
+        let word = self.word(position, usize::from(offset / 8));
+        word.load(Ordering::Relaxed)
     }
 
     /// Writes the beginning of the record at `position` but for its seal: the second word, and the first `length` bytes of the header after
@@ -128,18 +137,14 @@ impl RingAccess {
         header: &[u8; MAX_HEADER],
         length: usize,
     ) {
-        debug_assert!(position.is_multiple_of(8) && length <= MAX_HEADER);
-        let start = self.record(position).cast::<u64>().as_ptr();
+        debug_assert!(length <= MAX_HEADER);
+        let store = |index, word| self.word(position, index).store(word, Ordering::Relaxed);
+        store(1, word);
+        // A constant number of turns, which need no loop.
         let whole = header.as_chunks::<8>().0;
-        // SAFETY: a page or more is mapped at any position; a multiple of 8 is aligned.
-        unsafe {
-            start.add(1).write_volatile(word);
-            // A constant number of turns, which need no loop.
-            for (index, word) in whole.iter().enumerate().take(HEADER_WORDS) {
-                if index * 8 < length {
-                    let word = u64::from_ne_bytes(*word);
-                    start.add(HEADER_AT / 8 + index).write_volatile(word);
-                }
+        for (index, word) in whole.iter().enumerate().take(HEADER_WORDS) {
+            if index * 8 < length {
+                store(HEADER_AT / 8 + index, u64::from_ne_bytes(*word));
             }
         }
     }

@@ -23,7 +23,7 @@ pub struct Lent {
 pub enum PullError {
     /// The system call failed, or copied less.
     #[error(
-        "process_vm_readv from process {pid}: {error}; its data goes through shared memory, with two copies"
+        "process_vm_readv from process {pid}: {error}; its data goes through shared memory, with two copies; see kernel.yama.ptrace_scope; near=copy silences this"
     )]
     Call {
         /// The peer's process.

@@ -172,7 +172,8 @@ extern "C" fn close_all() {
             let fd = number * 64 + bits.trailing_zeros() as usize;
             bits &= bits - 1;
             // SAFETY: this is the child's copy of a descriptor. Its owner is the parent's engine, which is never
-            // dropped in the child: its handles are invalid there and its thread does not exist there.
+            // dropped in the child: its handles are invalid there. Its thread exists there only if the consumer's agent
+            // forked in it, and such a child must not return from the agent (docs/ia_params.md).
             unsafe { libc::close(fd as RawFd) };
         }
     }

@@ -14,7 +14,7 @@ use crate::wrong_keys::WrongKeyLog;
 /// Counters since the engine was created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Datagrams handled.
+    /// Datagrams and records handled.
     pub received: u64,
     /// Packets sent.
     pub sent: u64,

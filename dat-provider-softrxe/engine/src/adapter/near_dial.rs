@@ -130,7 +130,7 @@ impl NearDial {
     pub(crate) fn dial(&mut self, context: &mut Context<'_>, id: CmId) {
         let Some(peer) = offer(context.engine, id) else {
             if self.door.is_some()
-                && let Some(peer) = own_peer(context.engine, id)
+                && let Some(peer) = project_peer(context.engine, id)
             {
                 let now = context.now;
                 self.fallbacks.remember(now, peer, Fallback::Peer, false);
@@ -212,13 +212,13 @@ impl NearDial {
         self.refuse(context.now, peer, &Refusal::Expired);
     }
 
-    /// Counts and logs the connection `id`, which is established, if it stayed on UDP and its peer is an engine of this project that
-    /// may be on this host.
+    /// Counts and logs the connection `id`, which is established, if it stayed on UDP and its peer is an engine of this project, on
+    /// whatever host.
     pub(crate) fn note_established(&mut self, engine: &Engine<Regions>, now: Time, id: CmId) {
         if engine.agreement(id).is_none_or(uses_near) {
             return;
         }
-        let Some(peer) = own_peer(engine, id) else {
+        let Some(peer) = project_peer(engine, id) else {
             return;
         };
         let otherwise = match self.door.is_some() {
@@ -234,7 +234,7 @@ impl NearDial {
         self.fallbacks.counters()
     }
 
-    /// Forgets a peer that has ended.
+    /// Forgets what is known of a peer, and drops the own call to it: the peer has ended, calls itself, or does not answer.
     pub(crate) fn forget(&mut self, peer: LocalPeer) {
         self.failed.remove(&peer);
         self.fallbacks.forget(peer);
@@ -259,40 +259,44 @@ impl NearDial {
             return;
         }
         for (name, mut agreement) in std::mem::take(&mut self.agreements) {
-            match agreement.dial.as_mut().map(Dial::poll) {
-                None | Some(Ok(None)) => {
+            let Some(dial) = &mut agreement.dial else {
+                self.agreements.insert(name, agreement);
+                continue;
+            };
+            match dial.poll() {
+                Ok(None) => {
                     self.agreements.insert(name, agreement);
                 }
-                Some(Ok(Some(agreed))) => {
-                    let peer = agreement.dial.as_ref().map_or(self.own, Dial::peer);
+                Ok(Some(agreed)) => {
                     self.calls.remove(agreed.bell.as_raw_fd());
-                    if let Err(refusal) = add(context, peer, agreed) {
+                    if let Err(refusal) = add(context, dial.peer(), agreed) {
                         self.refuse(context.now, name, &refusal);
                     }
                 }
-                Some(Err(error)) => self.dial_failed(context, name, agreement, error),
+                Err(error) => {
+                    let precedence = Precedence::between(&self.own, &dial.peer());
+                    self.dial_failed(context.now, name, agreement, precedence, error);
+                }
             }
         }
     }
 
     fn dial_failed(
         &mut self,
-        context: &mut Context<'_>,
+        now: Time,
         name: LocalPeer,
         agreement: Agreement,
+        precedence: Precedence,
         error: DialError,
     ) {
-        let peer = agreement.dial.as_ref().map_or(self.own, Dial::peer);
         let event = match error {
             DialError::Refused(Reason::Crossed) => Event::Crossed,
             _ => Event::Failed,
         };
-        let (state, action) = agreement
-            .state
-            .step(event, Precedence::between(&self.own, &peer));
+        let (state, action) = agreement.state.step(event, precedence);
         agreement.drop_dial(&self.calls);
         if action == Action::GiveUp {
-            self.refuse(context.now, name, &error.into());
+            self.refuse(now, name, &error.into());
         } else {
             let dial = None;
             self.agreements.insert(name, Agreement { state, dial });
@@ -365,7 +369,7 @@ const fn uses_near(agreement: Handshake) -> bool {
 }
 
 /// Returns the peer of `id` if it is an engine of this project.
-fn own_peer(engine: &Engine<Regions>, id: CmId) -> Option<LocalPeer> {
+fn project_peer(engine: &Engine<Regions>, id: CmId) -> Option<LocalPeer> {
     let (ip, qpn, is_own) = engine.peer(id)?;
     is_own.then(|| (ip, slot_of_qpn(qpn.value())))
 }

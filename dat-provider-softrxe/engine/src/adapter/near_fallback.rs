@@ -12,7 +12,7 @@ use softrxe_port::liveness::LocalPeer;
 use softrxe_proto::Time;
 
 /// How long a reason that was logged for a peer is not logged again.
-const QUIET: Duration = Duration::from_secs(5);
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
 /// Peers whose reasons are kept.
 const MAX_KNOWN: usize = 1024;
 
@@ -141,7 +141,7 @@ impl Fallbacks {
     /// Remembers why the connections with `peer` that follow stay on UDP. `logged`: a line in the log has said so.
     pub(crate) fn remember(&mut self, now: Time, peer: LocalPeer, reason: Reason, logged: bool) {
         let quiet = match self.known.get(&peer) {
-            _ if logged => now + QUIET,
+            _ if logged => now + LOG_INTERVAL,
             Some((known, quiet)) if *known == reason => *quiet,
             _ => now,
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dat_core::transport::Token;
 use softrxe_proto::{CqId, SrqId};
 
-use crate::wait::Bell;
+use crate::wait::Permit;
 
 /// Notifications of one completion queue.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ struct CqNotice {
     /// Core is to be notified of the next completion.
     watched: bool,
     /// Threads that wait for a completion.
-    sleepers: Vec<Arc<Bell>>,
+    sleepers: Vec<Arc<Permit>>,
 }
 
 /// Notifications of the queues of an adapter.
@@ -59,16 +59,16 @@ impl Notices {
     }
 
     /// Adds a thread that waits for a completion of `id`.
-    pub(crate) fn add_sleeper(&mut self, id: CqId, bell: &Arc<Bell>) {
+    pub(crate) fn add_sleeper(&mut self, id: CqId, permit: &Arc<Permit>) {
         if let Some(notice) = self.cqs.get_mut(&id) {
-            notice.sleepers.push(Arc::clone(bell));
+            notice.sleepers.push(Arc::clone(permit));
         }
     }
 
     /// Removes a thread that [`add_sleeper`](Self::add_sleeper) added, if it is still there.
-    pub(crate) fn remove_sleeper(&mut self, id: CqId, bell: &Arc<Bell>) {
+    pub(crate) fn remove_sleeper(&mut self, id: CqId, permit: &Arc<Permit>) {
         if let Some(notice) = self.cqs.get_mut(&id) {
-            notice.sleepers.retain(|other| !Arc::ptr_eq(other, bell));
+            notice.sleepers.retain(|other| !Arc::ptr_eq(other, permit));
         }
     }
 
@@ -78,8 +78,8 @@ impl Notices {
         let Some(notice) = self.cqs.get_mut(&id) else {
             return true;
         };
-        for bell in notice.sleepers.drain(..) {
-            bell.ring();
+        for permit in notice.sleepers.drain(..) {
+            permit.give();
         }
         notice.watched
     }

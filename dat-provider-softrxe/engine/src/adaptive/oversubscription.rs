@@ -59,7 +59,7 @@ pub(crate) const REST_AFTER_YIELD: Duration = Duration::from_micros(300);
 
 /// How long the helper sleeps under oversubscription while consumers poll. A consumer may stop polling at any time and only read
 /// its memory; where processors are few, a peer then waits for the helper.
-pub(crate) const POLL_SLEEP: Duration = Duration::from_micros(100);
+pub(crate) const OVERSUBSCRIBED_POLL_SLEEP: Duration = Duration::from_micros(100);
 
 /// Counts polls in a row of a consumer that found nothing.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,8 +6,8 @@
 
 use std::io;
 
-use softrxe_near::{Channel, Lent, Sender, Violation};
-use softrxe_proto::near::{MIN_LENT, RecordPart};
+use softrxe_near::{Channel, LARGE_RING, Lent, Sender, Violation, layout, mtu};
+use softrxe_proto::near::{self, MIN_LENT, RecordPart};
 use softrxe_proto::{Engine, NearId, NearOut, NearPoster, PostError, Qpn, SendRequest, Time};
 
 use crate::adaptive::pull_choice::{PullChoice, Way};
@@ -21,6 +21,28 @@ const MAX_BYTES: usize = 256 << 10;
 
 /// Bytes of payload that are sent before other threads get the adapter's lock.
 const MAX_SENT: usize = 2 << 20;
+
+// The layout of a record is in the crates of the rings and of the protocol, which do not know each other.
+const _: () = {
+    assert!(layout::HEADER_AT == near::RECORD_HEAD);
+    assert!(layout::MAX_HEADER == near::MAX_HEADER);
+    assert!(layout::ALIGNMENT == near::RECORD_ALIGN);
+    assert!(layout::MAX_LENT == near::MAX_LENT as usize);
+    assert!(layout::LENT_LEN == near::LENT_LEN);
+    assert!(mtu(LARGE_RING) <= *near::MTU_RANGE.end() as usize);
+    let mut header = 0;
+    while header <= layout::MAX_HEADER {
+        // Every length at which a payload may move, and those around.
+        let mut payload = 0;
+        while payload <= 1024 {
+            let at = layout::payload_at(header, payload);
+            assert!(at == near::payload_at(header, payload));
+            assert!(layout::record_length(at, payload) == near::record_length(header, payload));
+            payload += 1;
+        }
+        header += 4;
+    }
+};
 
 /// What a transmission left to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -261,18 +283,16 @@ impl NearLink {
                 lend(engine, Some((self.id, sender.position())));
             }
             if let Some(out) = engine.poll_near(now, self.id, space.room, hold) {
-                let NearOut {
-                    header,
-                    header_length,
-                    payload_at,
-                    payload_length,
-                    lent,
-                } = &out;
-                if *lent {
-                    sender.commit_lent(header, *header_length, *payload_at, *payload_length);
+                if out.lent {
+                    sender.commit_lent(
+                        &out.header,
+                        out.header_length,
+                        out.payload_at,
+                        out.payload_length,
+                    );
                 } else {
-                    bytes += payload_length;
-                    sender.commit_header(header, *header_length, *payload_at, *payload_length);
+                    bytes += out.payload_length;
+                    commit(sender, &out);
                 }
                 if bytes >= MAX_SENT {
                     sent.unfinished = true;

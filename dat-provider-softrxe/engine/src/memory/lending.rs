@@ -53,7 +53,7 @@ pub(crate) struct Loans {
     /// By [`NearId`].
     all: Vec<Option<Lending>>,
     /// The channel and the position of the record that is being written, if it may lend its payload.
-    lending: Option<(NearId, u64)>,
+    writing: Option<(NearId, u64)>,
     /// The channel, and what the record that is being handled lends.
     borrowing: Option<(NearId, Lent)>,
     counters: LendingCounters,
@@ -119,7 +119,7 @@ impl Loans {
     /// Says that the record at this position of a channel is being written: [`lends`](Self::lends) answers for it. `None`: a record
     /// that lends nothing.
     pub(crate) const fn set_lending(&mut self, record: Option<(NearId, u64)>) {
-        self.lending = record;
+        self.writing = record;
     }
 
     /// Says that a record of a channel is being handled whose payload is lent, or none.
@@ -141,13 +141,13 @@ impl Loans {
 
     /// Returns whether the record that is being written may lend its payload.
     pub(crate) fn lends(&mut self) -> bool {
-        let lending = self.lending.and_then(|(id, _)| self.get(id));
+        let lending = self.writing.and_then(|(id, _)| self.get(id));
         lending.is_some_and(|lending| lending.lender.is_used() && lending.has_room())
     }
 
     /// Adds the loan that `of` makes of the position of the record that is being written.
     pub(crate) fn add(&mut self, of: impl FnOnce(u64) -> Loan) {
-        if let Some((id, position)) = self.lending
+        if let Some((id, position)) = self.writing
             && let Some(lending) = self.get(id)
         {
             lending.loans.push_back(of(position));
@@ -186,7 +186,7 @@ impl Loans {
         let Some((id, lent)) = self.borrowing else {
             return Err(PullFailed::Own(Failed::Outside));
         };
-        // A peer may lend although this process did not say that it can read.
+        // Unasked loans are tried as well; without a nonce the copy fails.
         let done = match self.get(id) {
             Some(lending) => {
                 let from = (&mut lending.puller, lent, at);

@@ -11,9 +11,9 @@ use softrxe_port::socket::MAX_SEGMENTS;
 use super::guard::CopyMethod;
 use super::range::Range;
 
-/// Shortest payload that this driver lends, so that it is sent without a copy. A shorter one is copied: that costs less than two more pieces in the list
+/// Shortest payload that this driver refers to, so that it is sent without a copy. A shorter one is copied: that costs less than two more pieces in the list
 /// (docs/performance.md).
-pub(crate) const MIN_LENT: usize = 2048;
+pub(crate) const MIN_REFERENCED: usize = 2048;
 /// Pieces of a run: each payload, and the bytes of the buffer before, between and behind them.
 const PIECES: usize = 2 * MAX_SEGMENTS + 1;
 

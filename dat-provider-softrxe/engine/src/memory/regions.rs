@@ -14,7 +14,7 @@ use super::entries::{Bound, Entries, Entry, Region, Target, Window, offset_insid
 use super::guard::{CopyMethod, MethodCache};
 use super::keys::Keys;
 use super::lending::{Loan, Loans};
-use super::payload_refs::{MIN_LENT, PayloadRefs, Pieces};
+use super::payload_refs::{MIN_REFERENCED, PayloadRefs, Pieces};
 use super::range::{Failed, PullFailed, Range, RecordBytes};
 
 /// Largest number of regions and windows of an engine.
@@ -388,7 +388,10 @@ impl Memory for Regions {
         crc: u32,
     ) -> Result<Option<u32>, AccessError> {
         let mut refs = self.payload_refs.borrow_mut();
-        if length < MIN_LENT || !refs.has_room() || self.copy_method.get() == CopyMethod::Kernel {
+        if length < MIN_REFERENCED
+            || !refs.has_room()
+            || self.copy_method.get() == CopyMethod::Kernel
+        {
             return Ok(None);
         }
         let (range, offset) = self.table.borrow().resolve(access, va, length as u64)?;

@@ -336,7 +336,7 @@ impl Transport for UserEngine {
     }
 
     fn unpark(parker: &Parker) {
-        parker.0.ring();
+        parker.0.give();
     }
 
     fn create_srq(pz: &Arc<Pz>, attr: &SrqAttr, token: Token) -> Result<Srq> {

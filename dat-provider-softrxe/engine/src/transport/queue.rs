@@ -13,7 +13,7 @@ use super::convert::create_error;
 use crate::adapter::hub::Hub;
 use crate::adapter::lanes::Lanes;
 use crate::adapter::poll_turns::{AfterPoll, PollTurns};
-use crate::wait::Bell;
+use crate::wait::Permit;
 
 /// A completion queue.
 pub struct Cq {
@@ -37,7 +37,7 @@ struct Rest {
     /// Core is to be notified of a completion. May still say so after the notification, which leads to one too many.
     watched: bool,
     /// Threads that wait for a completion.
-    waiting: Vec<Arc<Bell>>,
+    waiting: Vec<Arc<Permit>>,
 }
 
 /// The part of a completion queue in one lane.
@@ -81,8 +81,8 @@ impl Cq {
         if rest.watched {
             part.watch(true);
         }
-        for bell in &rest.waiting {
-            part.hub.wake_for(part.id, bell);
+        for permit in &rest.waiting {
+            part.hub.wake_for(part.id, permit);
         }
         if let Err(part) = self.home.set(part) {
             rest.parts.push(part);
@@ -175,35 +175,35 @@ impl Cq {
     /// Waits for a completion. As [`Hub::wait`].
     pub(super) fn wait(
         &self,
-        bell: &Arc<Bell>,
+        permit: &Arc<Permit>,
         timeout: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
     ) -> Parked {
         if self.lanes.only().is_some()
             && let Some(home) = self.home.get()
         {
-            return home.hub.wait(Some(home.id), bell, timeout, ready, &|| {});
+            return home.hub.wait(Some(home.id), permit, timeout, ready, &|| {});
         }
         // Queue pairs may join the queue during the wait.
         let home = {
             let mut rest = self.rest.lock();
-            rest.waiting.push(Arc::clone(bell));
+            rest.waiting.push(Arc::clone(permit));
             self.home.get()
         };
         let before_sleep = || {
             for part in &self.rest.lock().parts {
-                part.hub.wake_for(part.id, bell);
+                part.hub.wake_for(part.id, permit);
             }
         };
         let (hub, id) = match home {
             Some(home) => (&home.hub, Some(home.id)),
             None => (self.lanes.first(), None),
         };
-        let parked = hub.wait(id, bell, timeout, ready, &before_sleep);
+        let parked = hub.wait(id, permit, timeout, ready, &before_sleep);
         let mut rest = self.rest.lock();
-        rest.waiting.retain(|other| !Arc::ptr_eq(other, bell));
+        rest.waiting.retain(|other| !Arc::ptr_eq(other, permit));
         for part in self.home.get().into_iter().chain(&rest.parts) {
-            part.remove_sleeper(bell);
+            part.remove_sleeper(permit);
         }
         parked
     }
@@ -235,9 +235,9 @@ impl Part {
         });
     }
 
-    fn remove_sleeper(&self, bell: &Arc<Bell>) {
+    fn remove_sleeper(&self, permit: &Arc<Permit>) {
         let mut state = self.hub.state.lock();
-        state.notices.remove_sleeper(self.id, bell);
+        state.notices.remove_sleeper(self.id, permit);
     }
 }
 

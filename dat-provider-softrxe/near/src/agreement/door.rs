@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -148,12 +147,6 @@ impl Door {
     #[must_use]
     pub const fn listener(&self) -> &Arc<Listener> {
         &self.listener
-    }
-
-    /// Returns the address at which it listens.
-    #[must_use]
-    pub const fn ip(&self) -> IpAddr {
-        self.own.ip
     }
 }
 

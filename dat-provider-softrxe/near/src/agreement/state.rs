@@ -1,4 +1,7 @@
-//! Decides on the channel to one peer. Pure: the caller acts and reports.
+//! Decides which of two processes calls, and what a call leads to. Pure: the caller acts and reports.
+//!
+//! What has one outcome in every state is not here. An answer to the own call makes the channel, the end of the peer ends it,
+//! and an agreement that takes too long is given up.
 
 use super::End;
 use super::hello::Reason;
@@ -41,16 +44,10 @@ pub enum Event {
     Wanted,
     /// The peer calls.
     Called,
-    /// The peer answered the own call, and its memory was adopted.
-    Answered,
     /// The peer refused the own call, because its own goes first.
     Crossed,
-    /// The own call failed, or an answer could not be sent.
+    /// The own call failed.
     Failed,
-    /// The agreement takes too long.
-    Expired,
-    /// The peer ended, or violated the protocol.
-    Lost,
 }
 
 /// What the caller does.
@@ -60,16 +57,12 @@ pub enum Action {
     Nothing,
     /// Calls the peer.
     Dial,
-    /// Drops the own call, if there is one, and answers the peer's. If that fails: [`Event::Failed`].
+    /// Drops the own call, if there is one, and answers the peer's.
     Answer,
     /// Refuses the peer's call.
     Refuse(Reason),
-    /// Uses the channel.
-    Begin,
     /// Drops the own call, and does without a channel for a while.
     GiveUp,
-    /// Ends the channel and its connections.
-    End,
 }
 
 impl State {
@@ -83,15 +76,12 @@ impl State {
                 Precedence::Own => (self, Action::Refuse(Reason::Crossed)),
                 Precedence::Peer => (Self::Up, Action::Answer),
             },
-            (Self::Dialling, Event::Answered) => (Self::Up, Action::Begin),
             (Self::Dialling, Event::Crossed) => match precedence {
                 Precedence::Own => (Self::Down, Action::GiveUp),
                 Precedence::Peer => (Self::Answering, Action::Nothing),
             },
-            (Self::Dialling, Event::Failed | Event::Lost | Event::Expired)
-            | (Self::Answering, Event::Expired) => (Self::Down, Action::GiveUp),
+            (Self::Dialling, Event::Failed) => (Self::Down, Action::GiveUp),
             (Self::Up, Event::Called) => (self, Action::Refuse(Reason::Busy)),
-            (Self::Up, Event::Lost | Event::Failed) => (Self::Down, Action::End),
             // Reports on a call that was dropped, or that came too late.
             _ => (self, Action::Nothing),
         }
@@ -102,18 +92,10 @@ impl State {
 mod tests {
     use super::*;
 
-    const EVENTS: [Event; 7] = [
-        Event::Wanted,
-        Event::Called,
-        Event::Answered,
-        Event::Crossed,
-        Event::Failed,
-        Event::Expired,
-        Event::Lost,
-    ];
+    const EVENTS: [Event; 4] = [Event::Wanted, Event::Called, Event::Crossed, Event::Failed];
 
     /// Returns the row of a state: what each event leads to.
-    fn row(state: State, precedence: Precedence) -> [(State, Action); 7] {
+    fn row(state: State, precedence: Precedence) -> [(State, Action); 4] {
         EVENTS.map(|event| state.step(event, precedence))
     }
 
@@ -126,45 +108,19 @@ mod tests {
             let none = (Down, nothing);
             assert_eq!(
                 row(Down, precedence),
-                [
-                    (Dialling, Action::Dial),
-                    (Up, answer),
-                    none,
-                    none,
-                    none,
-                    none,
-                    none
-                ]
+                [(Dialling, Action::Dial), (Up, answer), none, none]
             );
             let wait = (Answering, nothing);
-            assert_eq!(
-                row(Answering, precedence),
-                [wait, (Up, answer), wait, wait, wait, (Down, give_up), wait]
-            );
-            let (stay, end) = ((Up, nothing), (Down, Action::End));
-            let busy = (Up, refuse(Reason::Busy));
-            assert_eq!(
-                row(Up, precedence),
-                [stay, busy, stay, stay, end, stay, end]
-            );
+            assert_eq!(row(Answering, precedence), [wait, (Up, answer), wait, wait]);
+            let (stay, busy) = ((Up, nothing), (Up, refuse(Reason::Busy)));
+            assert_eq!(row(Up, precedence), [stay, busy, stay, stay]);
         }
-        let (stay, begin, fail) = ((Dialling, nothing), (Up, Action::Begin), (Down, give_up));
+        let (stay, fail) = ((Dialling, nothing), (Down, give_up));
         let crossed = (Dialling, refuse(Reason::Crossed));
-        assert_eq!(
-            row(Dialling, Precedence::Own),
-            [stay, crossed, begin, fail, fail, fail, fail]
-        );
+        assert_eq!(row(Dialling, Precedence::Own), [stay, crossed, fail, fail]);
         assert_eq!(
             row(Dialling, Precedence::Peer),
-            [
-                stay,
-                (Up, answer),
-                begin,
-                (Answering, nothing),
-                fail,
-                fail,
-                fail
-            ]
+            [stay, (Up, answer), (Answering, nothing), fail]
         );
     }
 
@@ -189,6 +145,9 @@ mod tests {
         }
     }
 
+    /// What a process receives: an event, or the answer to its own call.
+    type Packet = Option<Event>;
+
     /// Two processes that both dial, with every order of delivery.
     #[test]
     fn two_calls_at_once_lead_to_one_channel_in_every_order() {
@@ -196,35 +155,42 @@ mod tests {
             let mut state = [State::Down; 2];
             // Packets on their way to process 0 and 1: calls, answers and refusals, on two connections with an order
             // of their own.
-            let mut queue: [Vec<(usize, Event)>; 2] = Default::default();
+            let mut queue: [Vec<(usize, Packet)>; 2] = Default::default();
             let precedence = [Precedence::Own, Precedence::Peer];
             let mut channels = 0;
             let mut live = [false; 2];
             let mut act = |state: &mut [State; 2],
-                           queue: &mut [Vec<(usize, Event)>; 2],
+                           queue: &mut [Vec<(usize, Packet)>; 2],
                            at: usize,
-                           event| {
+                           packet: Packet| {
+                let Some(event) = packet else {
+                    state[at] = State::Up;
+                    return;
+                };
                 let (next, action) = state[at].step(event, precedence[at]);
                 state[at] = next;
                 match action {
                     Action::Dial => {
                         live[at] = true;
-                        queue[1 - at].push((at, Event::Called));
+                        queue[1 - at].push((at, Some(Event::Called)));
                     }
                     Action::Answer => {
                         live[at] = false;
                         channels += 1;
-                        queue[1 - at].push((1 - at, Event::Answered));
+                        queue[1 - at].push((1 - at, None));
                     }
-                    Action::Refuse(Reason::Crossed) => queue[1 - at].push((1 - at, Event::Crossed)),
-                    Action::Refuse(_) => queue[1 - at].push((1 - at, Event::Failed)),
-                    Action::Begin | Action::Nothing => {}
-                    Action::GiveUp | Action::End => panic!("{action:?}"),
+                    Action::Refuse(Reason::Crossed) => {
+                        queue[1 - at].push((1 - at, Some(Event::Crossed)));
+                    }
+                    Action::Refuse(_) => queue[1 - at].push((1 - at, Some(Event::Failed))),
+                    Action::Nothing => {}
+                    Action::GiveUp => panic!("{action:?}"),
                 }
                 // What comes on a call that was dropped does not arrive.
                 let dropped = !live[at];
-                queue[at]
-                    .retain(|(call, event)| *event == Event::Called || *call != at || !dropped);
+                queue[at].retain(|(call, packet)| {
+                    *packet == Some(Event::Called) || *call != at || !dropped
+                });
             };
             let mut turn = order;
             let mut wanted = [false; 2];
@@ -232,16 +198,16 @@ mod tests {
                 let at = (turn & 1) as usize;
                 turn = turn.rotate_right(1) ^ u32::from(turn & 1 == 0);
                 if !std::mem::replace(&mut wanted[at], true) {
-                    act(&mut state, &mut queue, at, Event::Wanted);
+                    act(&mut state, &mut queue, at, Some(Event::Wanted));
                 } else if !queue[at].is_empty() {
-                    let (_, event) = queue[at].remove(0);
-                    act(&mut state, &mut queue, at, event);
+                    let (_, packet) = queue[at].remove(0);
+                    act(&mut state, &mut queue, at, packet);
                 }
             }
             for at in [0, 1, 0, 1, 0, 1] {
                 while !queue[at].is_empty() {
-                    let (_, event) = queue[at].remove(0);
-                    act(&mut state, &mut queue, at, event);
+                    let (_, packet) = queue[at].remove(0);
+                    act(&mut state, &mut queue, at, packet);
                 }
             }
             assert_eq!((state, channels), ([State::Up; 2], 1), "order {order:#b}");

@@ -374,10 +374,10 @@ impl<M: Memory> Engine<M> {
             }
             return;
         }
-        let reply_to = reply_to(source, false);
+        let asker = reply_to(source, false);
         let resolution = Resolution {
             ours: false,
-            remote: reply_to,
+            remote: asker,
             request_id: req.request_id,
             transaction,
             service_id: req.service_id,
@@ -395,7 +395,7 @@ impl<M: Memory> Engine<M> {
                 private_data: &[],
             };
             self.mads
-                .push_back((reply_to, crate::cm::sidr::reply(&resolution, &no_listener)));
+                .push_back((asker, crate::cm::sidr::reply(&resolution, &no_listener)));
             return;
         };
         if !self.admit_request(now, source) {

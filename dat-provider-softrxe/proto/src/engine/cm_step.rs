@@ -212,8 +212,7 @@ impl<M: Memory> Engine<M> {
         let Some(c) = self.cm.get_mut(id) else { return };
         let affords = c.spend(PROBE_PACKET);
         if let Some(qpn) = c.qpn.filter(|_| affords)
-            && let Some(slot) = self.slot(qpn)
-            && let Some(qp) = &mut self.qps[slot as usize]
+            && let Some((slot, qp)) = self.qp_mut(qpn)
         {
             qp.probe_once();
             self.enqueue(slot);
@@ -380,9 +379,7 @@ impl<M: Memory> Engine<M> {
 
     /// Ends the connection of a queue pair that is destroyed or failed by its owner.
     pub(super) fn abandon_connection(&mut self, now: Time, qpn: Qpn) {
-        let slot = self.slot(qpn);
-        let qp = slot.and_then(|slot| self.qps[slot as usize].as_ref());
-        if let Some(id) = qp.and_then(|qp| qp.cm) {
+        if let Some(id) = self.qp(qpn).and_then(|qp| qp.cm) {
             self.cm_step(now, id.0, Input::Disconnect);
         }
     }
@@ -398,22 +395,17 @@ impl<M: Memory> Engine<M> {
     }
 
     pub(super) fn has_srq(&self, qpn: Qpn) -> bool {
-        let slot = self.slot(qpn);
-        let qp = slot.and_then(|slot| self.qps[slot as usize].as_ref());
-        qp.is_some_and(|qp| qp.init.srq.is_some())
+        self.qp(qpn).is_some_and(|qp| qp.init.srq.is_some())
     }
 
     /// Returns the PSN that a connected queue pair expects, or expected when it failed.
     fn expected(&self, qpn: Qpn) -> Option<Psn> {
-        let slot = self.slot(qpn)?;
-        self.qps[slot as usize].as_ref()?.expected()
+        self.qp(qpn)?.expected()
     }
 
     /// Sets the connection of a queue pair.
     pub(super) fn attach(&mut self, qpn: Qpn, id: Option<CmId>) {
-        if let Some(slot) = self.slot(qpn)
-            && let Some(qp) = &mut self.qps[slot as usize]
-        {
+        if let Some((_, qp)) = self.qp_mut(qpn) {
             qp.cm = id;
         }
     }
@@ -428,9 +420,7 @@ impl<M: Memory> Engine<M> {
     /// Sets whether a valid packet on the queue pair is an input of the connection.
     fn await_data(&mut self, id: u32, on: bool) {
         let qpn = self.cm.get(id).and_then(|c| c.qpn);
-        if let Some(slot) = qpn.and_then(|qpn| self.slot(qpn))
-            && let Some(qp) = &mut self.qps[slot as usize]
-        {
+        if let Some((_, qp)) = qpn.and_then(|qpn| self.qp_mut(qpn)) {
             qp.await_data(on);
         }
     }

@@ -169,16 +169,12 @@ impl<M: Memory> Engine<M> {
 
     /// Returns the state of a queue pair.
     pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
-        let slot = self.slot(qpn)?;
-        self.qps[slot as usize].as_ref().map(|qp| qp.state())
+        self.qp(qpn).map(Qp::state)
     }
 
     /// Returns true if the queue pair has sent requests that are not answered yet.
     pub fn in_flight(&self, qpn: Qpn) -> bool {
-        let qp = self
-            .slot(qpn)
-            .and_then(|slot| self.qps[slot as usize].as_ref());
-        qp.is_some_and(|qp| qp.in_flight())
+        self.qp(qpn).is_some_and(Qp::in_flight)
     }
 
     /// Returns the next event. Call until `None`.
@@ -258,9 +254,25 @@ impl<M: Memory> Engine<M> {
 
     /// Returns the slot of a queue pair that exists.
     fn slot(&self, qpn: Qpn) -> Option<u32> {
-        let slot = qpn.value() & ((1 << self.config.qp_bits) - 1);
-        let qp = self.qps.get(slot as usize)?.as_ref()?;
-        (qp.qpn == qpn).then_some(slot)
+        self.qp(qpn).map(|_| self.slot_of(qpn))
+    }
+
+    /// Returns the slot that a queue pair of this number has, if it exists.
+    const fn slot_of(&self, qpn: Qpn) -> u32 {
+        qpn.value() & ((1 << self.config.qp_bits) - 1)
+    }
+
+    /// Returns a queue pair that exists.
+    fn qp(&self, qpn: Qpn) -> Option<&Qp> {
+        let qp = self.qps.get(self.slot_of(qpn) as usize)?.as_deref();
+        qp.filter(|qp| qp.qpn == qpn)
+    }
+
+    /// Returns a queue pair that exists, and its slot.
+    fn qp_mut(&mut self, qpn: Qpn) -> Option<(u32, &mut Qp)> {
+        let slot = self.slot_of(qpn);
+        let qp = self.qps.get_mut(slot as usize)?.as_deref_mut();
+        qp.filter(|qp| qp.qpn == qpn).map(|qp| (slot, qp))
     }
 
     /// Calls `call` with a queue pair.

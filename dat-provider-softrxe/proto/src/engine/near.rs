@@ -504,8 +504,11 @@ impl<M: Memory> Engine<M> {
 
     /// Removes a queue pair that is about to be reset or destroyed from the users of its link.
     pub(super) fn leave_link(&mut self, qpn: Qpn) {
-        let qp = self.slot(qpn).and_then(|s| self.qps[s as usize].as_ref());
-        match qp.and_then(|qp| qp.path.as_ref()).map(|path| path.link) {
+        match self
+            .qp(qpn)
+            .and_then(|qp| qp.path.as_ref())
+            .map(|path| path.link)
+        {
             Some(Link::Wire) => self.wire_users -= 1,
             Some(Link::Near(id)) => {
                 if let Some(channel) = self.channel_mut(id) {

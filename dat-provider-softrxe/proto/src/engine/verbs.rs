@@ -214,10 +214,7 @@ impl<M: Memory> Engine<M> {
         } else {
             window.min(FOREIGN_WINDOW)
         };
-        let slot = self.slot(qpn).ok_or(QpError::Unknown(qpn))?;
-        let Some(qp) = &mut self.qps[slot as usize] else {
-            return Err(QpError::Unknown(qpn));
-        };
+        let (slot, qp) = self.qp_mut(qpn).ok_or(QpError::Unknown(qpn))?;
         if qp.state() != QpState::Init {
             return Err(QpError::State(qp.state()));
         }

@@ -3,10 +3,9 @@
 use super::Qp;
 use super::incoming::{Arrived, Incoming};
 use super::outgoing::psns;
-use super::ring::for_each_part;
 use super::timer::rnr_wait;
 use super::wqe::Wqe;
-use crate::memory::{Access, AccessError, Memory, Rights};
+use crate::memory::{AccessError, Memory};
 use crate::near::MAX_LENT;
 use crate::opcode::Opcode;
 use crate::outputs::Context;
@@ -216,14 +215,8 @@ impl Qp {
         data: &Arrived<'_>,
     ) -> Result<(), AccessError> {
         let sges = self.requester.sges(seq);
-        for_each_part(sges, offset, data.len(), |va, key, range| {
-            let need = Rights::LOCAL_WRITE;
-            let access = Access {
-                key,
-                need,
-                ..self.access()
-            };
-            data.place(cx.memory, &access, va, range)
+        self.for_each_received(sges, offset, data.len(), |access, va, range| {
+            data.place(cx.memory, access, va, range)
         })
     }
 

@@ -6,8 +6,7 @@ use super::Qp;
 use super::incoming::{Arrived, Incoming};
 use super::outgoing::{Outgoing, Payload, Role};
 use super::requester::datagram_header;
-use super::ring::for_each_part;
-use crate::memory::{Access, Memory, Rights};
+use crate::memory::Memory;
 use crate::near::NearOut;
 use crate::opcode::Opcode;
 use crate::outputs::Context;
@@ -19,7 +18,7 @@ use crate::work::{CompletedOp, Completion, Op, Status};
 pub(crate) const GRH_LEN: usize = 40;
 
 impl Qp {
-    pub(super) fn next_datagram<M>(&mut self, _cx: &Context<'_, M>) -> Option<Outgoing> {
+    pub(super) fn next_datagram(&self) -> Option<Outgoing> {
         let r = &self.requester;
         if !self.state.sends() || r.ring.len() == 0 {
             return None;
@@ -61,7 +60,7 @@ impl Qp {
         mtu: usize,
         out: &mut NearOut,
     ) -> Option<usize> {
-        let packet = self.next_datagram(cx)?;
+        let packet = self.next_datagram()?;
         if packet.length > mtu || packet.record_length() > room {
             return None;
         }
@@ -135,20 +134,10 @@ impl Qp {
         offset: u32,
         data: &Arrived<'_>,
     ) -> Result<(), crate::AccessError> {
-        for_each_part(
-            self.responder.sges(),
-            offset,
-            data.len(),
-            |va, key, range| {
-                let need = Rights::LOCAL_WRITE;
-                let access = Access {
-                    key,
-                    need,
-                    ..self.access()
-                };
-                data.place(cx.memory, &access, va, range)
-            },
-        )
+        let sges = self.responder.sges();
+        self.for_each_received(sges, offset, data.len(), |access, va, range| {
+            data.place(cx.memory, access, va, range)
+        })
     }
 }
 

@@ -17,7 +17,6 @@ mod tests;
 use super::Qp;
 use super::requester::Requester;
 use super::responder::Current;
-use super::ring::for_each_part;
 use crate::memory::{Access, Memory, Rights};
 use crate::near::{
     self, ACK_FLAG, ACK_LEN, MAX_HEADER, MIN_LENT, NearOut, RECORD_ALIGN, RecordPart,
@@ -327,11 +326,11 @@ impl Qp {
         payload: RecordPart,
     ) -> bool {
         let r = &self.responder;
-        let waits = arrival.psn == r.expected && r.nak.is_none() && !r.holds_receive();
+        let awaited = arrival.psn == r.expected && r.nak.is_none() && !r.holds_receive();
         let whole = matches!(r.current, Current::None)
             && !payload.lent
             && (1..=r.mtu as usize).contains(&payload.length);
-        if !waits || !whole || !self.state.receives() {
+        if !awaited || !whole || !self.state.receives() {
             return false;
         }
         let placed = match arrival.reth {
@@ -393,15 +392,9 @@ impl Qp {
             return false;
         }
         let sges = self.receives.sges(oldest, receive.sge_count);
-        let placed = for_each_part(sges, 0, payload.length, |va, key, part| {
-            let need = Rights::LOCAL_WRITE;
-            let access = Access {
-                key,
-                need,
-                ..self.access()
-            };
+        let placed = self.for_each_received(sges, 0, payload.length, |access, va, part| {
             let at = payload.at + part.start;
-            cx.memory.place(&access, va, at, part.len())
+            cx.memory.place(access, va, at, part.len())
         });
         placed.is_ok()
     }

@@ -44,7 +44,7 @@ use keepalive::KeepAlive;
 use outgoing::{Outgoing, Role};
 use requester::Requester;
 use responder::Responder;
-use ring::{Receive, Ring};
+use ring::{Receive, Ring, for_each_part};
 
 /// Limit of a peer's first packets that may be lost before one arrives.
 const MAX_LOST_FIRST: i32 = 1024;
@@ -198,6 +198,27 @@ impl Qp {
         }
     }
 
+    /// Calls `place(access, address, range of the message)` for each part of `sges` that holds a part of `offset..offset + length` of a
+    /// message that arrived.
+    #[inline]
+    fn for_each_received(
+        &self,
+        sges: &[Sge],
+        offset: u32,
+        length: usize,
+        mut place: impl FnMut(&Access, u64, std::ops::Range<usize>) -> Result<(), AccessError>,
+    ) -> Result<(), AccessError> {
+        for_each_part(sges, offset, length, |va, key, range| {
+            let need = Rights::LOCAL_WRITE;
+            let access = Access {
+                key,
+                need,
+                ..self.access()
+            };
+            place(&access, va, range)
+        })
+    }
+
     /// Queues a request. In state Error it is flushed at once.
     pub(crate) fn post_send<M: Memory>(
         &mut self,
@@ -269,7 +290,7 @@ impl Qp {
         hold: bool,
     ) -> Option<Outgoing> {
         if self.init.kind == QpKind::Ud {
-            return self.next_datagram(cx);
+            return self.next_datagram();
         }
         // One after the other: an `Outgoing` is large, and chained options would copy it.
         let urgent = self.next_answer(cx);

@@ -13,8 +13,8 @@ use crate::wire::packet::{self, MAX_HEADERS};
 use crate::wire::{Bth, icrc};
 use crate::work::Sge;
 
-/// Shortest payload that the engine asks to be [lent](Memory::lend). The driver may have a higher limit.
-const MIN_LENT: usize = 256;
+/// Shortest payload of a datagram that the engine asks to be [sent from where it is](Memory::lend). The driver may have a higher limit.
+const MIN_REFERENCED: usize = 256;
 
 /// Returns the number of PSNs that `length` bytes of payload take. A lent payload may take several in one packet.
 pub(crate) fn psns(length: u32, mtu: u32) -> u32 {
@@ -157,7 +157,7 @@ impl Outgoing {
             } => {
                 let need = Rights::LOCAL_READ;
                 if may_lend
-                    && self.length >= MIN_LENT
+                    && self.length >= MIN_REFERENCED
                     && let Some((va, key)) = in_one_part(sges, offset, self.length)
                 {
                     let access = Access { key, need, ..local };

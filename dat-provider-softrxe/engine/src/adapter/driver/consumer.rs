@@ -8,7 +8,7 @@ use dat_core::transport::Parked;
 use dat_os::schedule;
 use dat_os::sleep::{Slept, on_readable};
 use softrxe_port::slot::slot_of_qpn;
-use softrxe_proto::{Completion, CqId, DatagramPeer, PostError, Qpn, SendRequest};
+use softrxe_proto::{Completion, CqId, DatagramPeer, PostError, Qpn, SendRequest, Time};
 
 use super::super::hub::{Arrived, Hub, State};
 use super::super::poll_turns::{AfterPoll, PollTurns};
@@ -16,7 +16,7 @@ use super::helper::POLL_SLEEP;
 use super::state::{Driver, MIN_SLEEP, Watcher};
 use crate::adaptive::oversubscription::{PAUSE, PREEMPTED};
 use crate::clock;
-use crate::wait::Bell;
+use crate::wait::Permit;
 
 /// A spinning waiter yields to other threads after this time.
 const YIELD_AFTER: Duration = Duration::from_micros(12);
@@ -30,6 +30,22 @@ const BETWEEN_LOOKS: u32 = 48;
 
 /// Looks of a spinning waiter for which the clock is read once: a look takes as long as a few readings.
 const LOOKS_OF_A_READING: u32 = 4;
+
+/// What the leader does after a look.
+enum Step {
+    /// Its wait has ended, or another thread leads.
+    Return,
+    /// Something has arrived since.
+    LookAgain,
+    /// Polls for more, for this time.
+    Spin(Duration),
+    /// Sleeps, for at most `limit`.
+    Sleep {
+        limit: Option<Duration>,
+        /// Other consumers poll: the sleep is for a fixed time.
+        ignores_socket: bool,
+    },
+}
 
 impl Hub {
     /// Takes completions that are there; returns how many. Does not drive the engine.
@@ -45,9 +61,8 @@ impl Hub {
     }
 
     /// Takes completions; without any, receives what has arrived, unless other threads do that. Returns how many, and what the caller is to
-    /// do without its locks. If this process holds the port it waits up to 1 ms for each datagram to a member whose connection is
-    /// full.
-    /// Received connection messages allocate.
+    /// do without its locks. If this process holds the port, this call waits up to 1 ms for each datagram to a member whose connection
+    /// is full. May allocate, for messages of the connection manager.
     pub(crate) fn poll(
         &self,
         cq: CqId,
@@ -213,12 +228,12 @@ impl Hub {
         Some(Ok(()))
     }
 
-    /// Waits for a completion of `cq`, or until `bell`'s permit is given, and drives the engine meanwhile. Without `cq` an upcall
+    /// Waits for a completion of `cq`, or until `permit` is given, and drives the engine meanwhile. Without `cq` an upcall
     /// gives the permit: that of a CNO, or of an event that is no completion. Calls `before_sleep` after the spin.
     pub(crate) fn wait(
         self: &Arc<Self>,
         cq: Option<CqId>,
-        bell: &Arc<Bell>,
+        permit: &Arc<Permit>,
         timeout: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
         before_sleep: &dyn Fn(),
@@ -254,42 +269,42 @@ impl Hub {
         let mut leads = {
             let mut state = self.state.lock();
             if let Some(cq) = cq {
-                state.notices.add_sleeper(cq, bell);
+                state.notices.add_sleeper(cq, permit);
                 state.engine.arm_cq(cq);
             }
             let due = state.engine.poll_timeout();
             let roles = &mut state.driver.roles;
             let leads = roles.take_lead(due, &self.wakers);
             if !leads {
-                roles.followers.push(Arc::clone(bell));
+                roles.followers.push(Arc::clone(permit));
                 roles.watch_again(&self.wakers);
             }
             leads
         };
         let ended = match (ready(), leads) {
             (true, _) => Parked::Woken,
-            (false, true) => self.lead(bell, &mut leads, left),
-            (false, false) => bell.sleep(left()),
+            (false, true) => self.lead(permit, &mut leads, left),
+            (false, false) => permit.sleep(left()),
         };
         let mut state = self.state.lock();
         state.driver.spin(cq).missed(spun, begin.elapsed());
         if let Some(cq) = cq {
-            state.notices.remove_sleeper(cq, bell);
+            state.notices.remove_sleeper(cq, permit);
         }
         let roles = &mut state.driver.roles;
         if leads {
             roles.give_up_lead(&self.wakers);
         } else {
-            roles.followers.retain(|other| !Arc::ptr_eq(other, bell));
+            roles.followers.retain(|other| !Arc::ptr_eq(other, permit));
         }
         ended
     }
 
-    /// Makes completions of `cq` wake `bell`, on which a thread is about to sleep in another lane.
-    pub(crate) fn wake_for(&self, cq: CqId, bell: &Arc<Bell>) {
+    /// Makes completions of `cq` wake `permit`, on which a thread is about to sleep in another lane.
+    pub(crate) fn wake_for(&self, cq: CqId, permit: &Arc<Permit>) {
         let mut state = self.state.lock();
-        state.notices.remove_sleeper(cq, bell);
-        state.notices.add_sleeper(cq, bell);
+        state.notices.remove_sleeper(cq, permit);
+        state.notices.add_sleeper(cq, permit);
         state.engine.arm_cq(cq);
         state.driver.roles.watch_for_sleeper(&self.wakers);
     }
@@ -318,127 +333,174 @@ impl Hub {
         }
     }
 
-    /// Sleeps on the descriptors and drives the engine, until `bell` rings or the time is over. `leads` becomes false if another
+    /// Sleeps on the descriptors and drives the engine, until `permit` is given or the time is over. `leads` becomes false if another
     /// thread has taken the lead meanwhile.
     #[cold]
     fn lead(
         self: &Arc<Self>,
-        bell: &Bell,
+        permit: &Permit,
         leads: &mut bool,
         left: impl Fn() -> Option<Duration>,
     ) -> Parked {
         let mut woken = false;
         let mut spun: Option<(Duration, Instant)> = None;
         loop {
-            let (due, ignores_socket, budget) = {
-                let mut state = self.state.lock();
-                let now = clock::now();
-                state.disarm();
-                // What most sleeps end with comes first. The helper does what this leaves.
-                let arrived = if woken {
-                    state.receive_records(now)
-                } else {
-                    Arrived::Nothing
-                };
-                if arrived == Arrived::Handled && bell.take() {
-                    return Parked::Woken;
-                }
-                // A signal that comes later is still there when the thread sleeps.
-                self.wakers.leader.clear();
-                if state.near.hear() {
-                    state.driver.roles.wake_helper(&self.wakers);
-                }
-                let received = state.receive(now, true);
-                if !received
-                    && state.peers.back_off_until().is_none()
-                    && self.descriptors.liveness_changed()
-                {
-                    state.driver.roles.wake_helper(&self.wakers);
-                }
-                let hold = state.driver.replies.reply_expected();
-                state.transmit(now, hold);
-                if state.pending.has_upcalls() {
-                    // An upcall may call a wait, which must be able to take the lead.
-                    state.driver.roles.watcher = Watcher::None;
-                    drop(state);
-                    self.run_upcalls();
-                    state = self.state.lock();
-                    let due = state.engine.poll_timeout();
-                    *leads = state.driver.roles.take_lead(due, &self.wakers);
-                    if !*leads {
-                        return Parked::Woken;
-                    }
-                }
-                if bell.take() {
-                    self.wake(&mut state);
-                    return Parked::Woken;
-                }
-                // The consumer is not about to reply after all.
-                state.transmit(now, false);
-                let due = state.engine.poll_timeout();
-                state.driver.roles.wakes_at = due;
-                self.leave_to_helper(&mut state);
-                let watched = state.notices.any_watched();
-                let roles = &mut state.driver.roles;
-                roles.leader_ignores_socket = roles.polled_in_a_loop(watched);
-                roles.watched_since = roles.polls;
-                let ignores_socket = roles.leader_ignores_socket;
-                let budget = if !ignores_socket && (received || arrived != Arrived::Nothing) {
-                    state.driver.budget_for_more(spun.take(), now)
-                } else {
-                    Duration::ZERO
-                };
-                if budget.is_zero() && !ignores_socket && !state.arm(now) {
-                    // A peer may keep it from sleeping.
-                    if left() == Some(Duration::ZERO) {
-                        return Parked::TimedOut;
-                    }
-                    continue;
-                }
-                let due = due.map(|at| at.since(now).max(MIN_SLEEP));
-                (due, ignores_socket, budget)
-            };
+            let step = self.look(permit, leads, woken, &mut spun);
+            if let Step::Return = step {
+                return Parked::Woken;
+            }
             let left = left();
+            // Also where a peer keeps this thread from sleeping.
             if left == Some(Duration::ZERO) {
                 return Parked::TimedOut;
             }
-            if !budget.is_zero() {
-                let begin = Instant::now();
-                let found = self.spin_for_more(bell, left.map_or(budget, |left| left.min(budget)));
-                spun = (!found).then_some((budget, begin));
-                woken = false;
-                // A stream that does not end keeps this thread from sleeping, where it would notice that it was cancelled.
-                if begin.elapsed() >= MAX_RUN
-                    && on_readable([self.wakers.leader.as_raw_fd()], Some(Duration::ZERO))
-                        == Slept::Cancelled
-                {
-                    return Parked::Cancelled;
+            match step {
+                Step::Return | Step::LookAgain => {}
+                Step::Spin(budget) => {
+                    let begin = Instant::now();
+                    let budget_left = left.map_or(budget, |left| left.min(budget));
+                    let found = self.spin_for_more(permit, budget_left);
+                    spun = (!found).then_some((budget, begin));
+                    woken = false;
+                    // A stream that does not end keeps this thread from sleeping, where it would notice that it was cancelled.
+                    if begin.elapsed() >= MAX_RUN
+                        && on_readable([self.wakers.leader.as_raw_fd()], Some(Duration::ZERO))
+                            == Slept::Cancelled
+                    {
+                        return Parked::Cancelled;
+                    }
                 }
-                continue;
-            }
-            let limit = match (due, left) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
-            if bell.listen(&self.wakers.leader) {
-                woken = true;
-                let slept = if ignores_socket {
-                    let limit = limit.map_or(POLL_SLEEP, |limit| limit.min(POLL_SLEEP));
-                    on_readable([self.wakers.leader.as_raw_fd()], Some(limit))
-                } else {
-                    self.descriptors.sleep_or_wake(&self.wakers.leader, limit)
-                };
-                bell.unlisten();
-                if let Slept::Interrupted | Slept::Cancelled = slept {
-                    return slept.into();
+                Step::Sleep {
+                    limit,
+                    ignores_socket,
+                } => {
+                    let limit = [limit, left].into_iter().flatten().min();
+                    if let Some(slept) = self.sleep_as_leader(permit, limit, ignores_socket) {
+                        woken = true;
+                        if let Slept::Interrupted | Slept::Cancelled = slept {
+                            return slept.into();
+                        }
+                    }
                 }
             }
         }
     }
 
+    /// Receives, transmits and runs upcalls as the leader, and decides what it does next. `woken`: a sleep has just ended. `spun` is the
+    /// last spin that found nothing.
+    fn look(
+        self: &Arc<Self>,
+        permit: &Permit,
+        leads: &mut bool,
+        woken: bool,
+        spun: &mut Option<(Duration, Instant)>,
+    ) -> Step {
+        let mut state = self.state.lock();
+        let now = clock::now();
+        state.disarm();
+        // What most sleeps end with comes first. The helper does what this leaves.
+        let arrived = if woken {
+            state.receive_records(now)
+        } else {
+            Arrived::Nothing
+        };
+        if arrived == Arrived::Handled && permit.take() {
+            return Step::Return;
+        }
+        // A signal that comes later is still there when the thread sleeps.
+        self.wakers.leader.clear();
+        if state.near.hear() {
+            state.driver.roles.wake_helper(&self.wakers);
+        }
+        let received = state.receive(now, true);
+        if !received
+            && state.peers.back_off_until().is_none()
+            && self.descriptors.liveness_changed()
+        {
+            state.driver.roles.wake_helper(&self.wakers);
+        }
+        let hold = state.driver.replies.reply_expected();
+        state.transmit(now, hold);
+        if state.pending.has_upcalls() {
+            // An upcall may call a wait, which must be able to take the lead.
+            state.driver.roles.watcher = Watcher::None;
+            drop(state);
+            self.run_upcalls();
+            state = self.state.lock();
+            let due = state.engine.poll_timeout();
+            *leads = state.driver.roles.take_lead(due, &self.wakers);
+            if !*leads {
+                return Step::Return;
+            }
+        }
+        if permit.take() {
+            self.wake(&mut state);
+            return Step::Return;
+        }
+        // The consumer is not about to reply after all.
+        state.transmit(now, false);
+        let found = received || arrived != Arrived::Nothing;
+        self.decide(&mut state, now, found, spun)
+    }
+
+    /// Decides what the leader does after a look, and prepares its sleep. `found`: something arrived that ended no wait.
+    fn decide(
+        &self,
+        state: &mut State,
+        now: Time,
+        found: bool,
+        spun: &mut Option<(Duration, Instant)>,
+    ) -> Step {
+        let due = state.engine.poll_timeout();
+        state.driver.roles.wakes_at = due;
+        self.leave_to_helper(state);
+        let watched = state.notices.any_watched();
+        let roles = &mut state.driver.roles;
+        let ignores_socket = roles.polled_in_a_loop(watched);
+        roles.leader_ignores_socket = ignores_socket;
+        roles.watched_since = roles.polls;
+        if !ignores_socket {
+            let budget = if found {
+                state.driver.budget_for_more(spun.take(), now)
+            } else {
+                Duration::ZERO
+            };
+            if !budget.is_zero() {
+                return Step::Spin(budget);
+            }
+            if !state.arm(now) {
+                return Step::LookAgain;
+            }
+        }
+        Step::Sleep {
+            limit: due.map(|at| at.since(now).max(MIN_SLEEP)),
+            ignores_socket,
+        }
+    }
+
+    /// Sleeps on the descriptors, or for a fixed time if the leader `ignores_socket`. `None`: the permit is given.
+    fn sleep_as_leader(
+        &self,
+        permit: &Permit,
+        limit: Option<Duration>,
+        ignores_socket: bool,
+    ) -> Option<Slept> {
+        if !permit.listen(&self.wakers.leader) {
+            return None;
+        }
+        let slept = if ignores_socket {
+            let limit = limit.map_or(POLL_SLEEP, |limit| limit.min(POLL_SLEEP));
+            on_readable([self.wakers.leader.as_raw_fd()], Some(limit))
+        } else {
+            self.descriptors.sleep_or_wake(&self.wakers.leader, limit)
+        };
+        permit.unlisten();
+        Some(slept)
+    }
+
     /// Polls for `budget` after something arrived that ended no wait, as each of a peer's RDMA writes, and again after each that
     /// follows. Returns whether any did. Without this each write would find a sleeping target, and wake it.
-    fn spin_for_more(&self, bell: &Bell, budget: Duration) -> bool {
+    fn spin_for_more(&self, permit: &Permit, budget: Duration) -> bool {
         let first = clock::now();
         let (mut begin, mut last, mut found) = (first, first, false);
         while last.since(begin) < budget && last.since(first) < MAX_RUN {
@@ -447,7 +509,7 @@ impl Hub {
             } else {
                 (0..BETWEEN_LOOKS).for_each(|_| std::hint::spin_loop());
             }
-            if bell.is_given() {
+            if permit.is_given() {
                 return true;
             }
             let mut state = self.state.lock();

@@ -13,7 +13,9 @@ use softrxe_proto::Time;
 use super::super::hub::{Hub, State};
 use super::super::upcall::Upcall;
 use super::state::{MIN_SLEEP, Watcher, make_a_loop};
-use crate::adaptive::oversubscription::{self, PREEMPTED, REST_AFTER_YIELD, rest};
+use crate::adaptive::oversubscription::{
+    OVERSUBSCRIBED_POLL_SLEEP, PREEMPTED, REST_AFTER_YIELD, rest,
+};
 use crate::clock;
 
 /// How long the helper sleeps between two reads of the socket while consumers poll.
@@ -22,7 +24,7 @@ pub(super) const POLL_SLEEP: Duration = Duration::from_millis(1);
 /// have stopped to poll and sleep on a CNO's descriptor.
 const FIRST_WATCHED_SLEEP: Duration = Duration::from_micros(20);
 /// Largest spin budget of the helper after something arrived.
-const MAX_SPIN: Duration = Duration::from_micros(30);
+const MAX_HELPER_SPIN: Duration = Duration::from_micros(30);
 /// How long a closing adapter waits for confirmations: a DREQ is sent three times in it.
 const CLOSING_TIME: Duration = Duration::from_millis(900);
 
@@ -43,8 +45,8 @@ struct Round {
     plan: Plan,
     /// Something arrived.
     busy: bool,
-    /// The descriptors are prepared for a sleep.
-    armed: bool,
+    /// The helper may do what is planned: the descriptors are prepared for a sleep, or it spins before it prepares them.
+    may_sleep: bool,
     oversubscribed: bool,
     /// A peer closed its channel, whose connections the next [`Hub::reap_peers`] breaks.
     hung_up: bool,
@@ -101,7 +103,7 @@ impl Hub {
 
     fn help(self: &Arc<Self>) {
         let mut polls = 0;
-        let mut spin = Spin::new(MAX_SPIN, processors());
+        let mut spin = Spin::new(MAX_HELPER_SPIN, processors());
         let mut slept: Option<(Duration, Instant)> = None;
         let mut requested = Slice::Default;
         let mut rested = false;
@@ -121,7 +123,7 @@ impl Hub {
                 upcalls,
                 plan,
                 busy,
-                mut armed,
+                mut may_sleep,
                 oversubscribed,
                 hung_up,
                 back_off_until,
@@ -147,7 +149,7 @@ impl Hub {
             match plan {
                 Plan::SleepFor(limit) => {
                     let limit = if oversubscribed {
-                        limit.min(oversubscription::POLL_SLEEP)
+                        limit.min(OVERSUBSCRIBED_POLL_SLEEP)
                     } else {
                         limit
                     };
@@ -182,11 +184,11 @@ impl Hub {
                             continue;
                         }
                         slept = Some((spun, begin));
-                        armed = self.state.lock().arm(clock::now());
+                        may_sleep = self.state.lock().arm(clock::now());
                     }
                     let due = due.map(|at| at.since(clock::now()).max(MIN_SLEEP));
                     let limit = [due, back_off()].into_iter().flatten().min();
-                    if armed {
+                    if may_sleep {
                         let _ = self.descriptors.sleep_or_wake(&self.wakers.helper, limit);
                     }
                 }
@@ -246,12 +248,12 @@ impl Hub {
             plan(&mut state, driven)
         };
         // Where another thread drives, peers need not wake this one.
-        let armed = matches!(plan, Plan::Watch(_)) && (busy || state.arm(now));
+        let may_sleep = matches!(plan, Plan::Watch(_)) && (busy || state.arm(now));
         Round {
             upcalls,
             plan,
             busy,
-            armed,
+            may_sleep,
             oversubscribed,
             hung_up,
             back_off_until: state.peers.back_off_until(),
@@ -344,7 +346,7 @@ mod tests {
             let (found, _) = hub.poll(cq, &turns, &mut [Completion::default()]);
             assert_eq!(found, 0);
         }
-        let mut spin = Spin::new(MAX_SPIN, 1);
+        let mut spin = Spin::new(MAX_HELPER_SPIN, 1);
         hub.round(true, polls, &mut spin, &mut None).plan
     }
 
@@ -399,7 +401,7 @@ mod tests {
     }
 
     fn round(hub: &Hub) -> Round {
-        let mut spin = Spin::new(MAX_SPIN, 1);
+        let mut spin = Spin::new(MAX_HELPER_SPIN, 1);
         hub.round(true, &mut 0, &mut spin, &mut None)
     }
 
@@ -441,7 +443,7 @@ mod tests {
         let hub = test_hub("127.77.5.6");
         let (channel, memory) = Channel::create(LARGE_RING).unwrap();
         add(&hub, end("127.77.5.6", 1), channel, None);
-        assert!(round(&hub).armed);
+        assert!(round(&hub).may_sleep);
         let memory = File::from(memory);
         let secret_of_the_second_ring = (CONTROL + LARGE_RING) as u64;
         let mut secret = [0; 8];
@@ -471,7 +473,7 @@ mod tests {
         let Agreed { channel, bell } = dial.poll().unwrap().unwrap();
         add(&hub, ends[0], channel, Some(bell));
         let first = round(&hub);
-        assert!(first.armed && !first.hung_up);
+        assert!(first.may_sleep && !first.hung_up);
         drop(answered);
         // A test beside this one may fork. The child then holds the other end until it exits.
         let heard = (0..3000).any(|_| {

@@ -11,10 +11,10 @@ use softrxe_proto::{CompletedOp, Completion, CqId, Time};
 
 use crate::adaptive::oversubscription::{EmptyPolls, Oversubscription};
 use crate::adaptive::{Batch, ReplyPredictor};
-use crate::wait::Bell;
+use crate::wait::Permit;
 
 /// Largest spin budget of a waiter.
-const MAX_SPIN: Duration = Duration::from_micros(50);
+const MAX_WAITER_SPIN: Duration = Duration::from_micros(50);
 /// Socket reads by consumers, counted in [`Roles::polls`], that make a loop: the watcher then stops watching the socket.
 const POLLS_OF_A_LOOP: u32 = 8;
 /// The same while a completion queue is watched. Its consumer polls a few times before it sleeps on a CNO's descriptor, and only
@@ -31,7 +31,7 @@ pub(super) const fn make_a_loop(polls: u32, watched: bool) -> bool {
     polls >= least
 }
 /// Polls between two that read the mailbox and not only the socket.
-const MAILBOX_INTERVAL: u32 = 64;
+const POLLS_OF_A_MAILBOX_READ: u32 = 64;
 /// Shortest sleep before a deadline, so that no thread loops while a deadline is being reached.
 pub(super) const MIN_SLEEP: Duration = Duration::from_micros(50);
 
@@ -90,7 +90,7 @@ pub(crate) struct Roles {
     /// The leader sleeps for a fixed time, not on the socket, because other consumers poll.
     pub(super) leader_ignores_socket: bool,
     /// Waiters that sleep because another one leads.
-    pub(super) followers: Vec<Arc<Bell>>,
+    pub(super) followers: Vec<Arc<Permit>>,
 }
 
 impl Roles {
@@ -108,7 +108,7 @@ impl Roles {
     /// Counts a poll of a consumer. Returns whether it is to read the mailbox as well.
     pub(super) const fn count_poll(&mut self) -> bool {
         self.polls = self.polls.wrapping_add(1);
-        self.polls.is_multiple_of(MAILBOX_INTERVAL)
+        self.polls.is_multiple_of(POLLS_OF_A_MAILBOX_READ)
     }
 
     /// Returns whether consumers polled in a loop since the watcher began to watch.
@@ -143,7 +143,7 @@ impl Roles {
         self.polls = self.polls.wrapping_add(1);
         self.lead_ended = Some(self.polls);
         if let Some(next) = self.followers.pop() {
-            next.ring();
+            next.give();
         }
         if self.helper_rests {
             self.wake_helper(wakers);
@@ -231,9 +231,9 @@ impl Driver {
     pub(crate) fn new() -> Self {
         Self {
             roles: Roles::default(),
-            spin_for_completion: Spin::new(MAX_SPIN, processors()),
-            spin_for_upcall: Spin::new(MAX_SPIN, processors()),
-            spin_for_more: Spin::new(MAX_SPIN, processors()),
+            spin_for_completion: Spin::new(MAX_WAITER_SPIN, processors()),
+            spin_for_upcall: Spin::new(MAX_WAITER_SPIN, processors()),
+            spin_for_more: Spin::new(MAX_WAITER_SPIN, processors()),
             replies: ReplyPredictor::default(),
             write_replies: ReplyPredictor::default(),
             batch: Batch::default(),

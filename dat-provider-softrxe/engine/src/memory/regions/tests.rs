@@ -37,21 +37,24 @@ fn payload_references_are_checked_like_copies_and_end_with_the_run() {
     let regions = Regions::new(&SECRET);
     crate::memory::guard::install();
     regions.prepare(Time::ZERO);
-    let mut memory: Vec<u8> = (0..2 * MIN_LENT).map(|n| n as u8).collect();
+    let mut memory: Vec<u8> = (0..2 * MIN_REFERENCED).map(|n| n as u8).collect();
     let (key, at) = region(&regions, &mut memory, Rights::LOCAL_READ);
     let read = access(key, Rights::LOCAL_READ);
-    let pieces = || regions.gather(&[0; 4 * MIN_LENT], |pieces| pieces.as_slice().len());
-    let whole = crc32fast::hash(&memory[1..=MIN_LENT]);
-    assert_eq!(regions.lend(&read, at + 1, MIN_LENT, 9, 0), Ok(Some(whole)));
+    let pieces = || regions.gather(&[0; 4 * MIN_REFERENCED], |pieces| pieces.as_slice().len());
+    let whole = crc32fast::hash(&memory[1..=MIN_REFERENCED]);
+    assert_eq!(
+        regions.lend(&read, at + 1, MIN_REFERENCED, 9, 0),
+        Ok(Some(whole))
+    );
     assert_eq!((pieces(), pieces()), (3, 1));
-    assert_eq!(regions.lend(&read, at, MIN_LENT - 1, 0, 0), Ok(None));
-    let beyond = regions.lend(&read, at + 1, 2 * MIN_LENT, 0, 0);
+    assert_eq!(regions.lend(&read, at, MIN_REFERENCED - 1, 0, 0), Ok(None));
+    let beyond = regions.lend(&read, at + 1, 2 * MIN_REFERENCED, 0, 0);
     assert!(matches!(beyond, Err(AccessError::Bounds { .. })));
     let write = access(key, Rights::LOCAL_WRITE);
-    let refused = regions.lend(&write, at, MIN_LENT, 0, 0);
+    let refused = regions.lend(&write, at, MIN_REFERENCED, 0, 0);
     assert!(matches!(refused, Err(AccessError::Right { .. })));
     regions.deregister(key);
-    let gone = regions.lend(&read, at, MIN_LENT, 0, 0);
+    let gone = regions.lend(&read, at, MIN_REFERENCED, 0, 0);
     assert!(matches!(gone, Err(AccessError::Key(_))));
     assert_eq!(pieces(), 1);
 }

@@ -27,8 +27,8 @@ pub(super) struct Head {
 #[derive(Debug)]
 pub(super) struct Memory(NonNull<u8>);
 
-// SAFETY: the memory stays mapped until the drop. Words that others write are only accessed as atomics; other bytes are
-// copied as raw memory.
+// SAFETY: the memory stays mapped until the drop. All accesses are atomic: a member of the port has the map too, and may write
+// at any time.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -124,32 +124,38 @@ impl Memory {
         sequence.load(Ordering::Acquire) == position.wrapping_add(1)
     }
 
-    /// Returns the head of the slot at `position`, which is filled.
+    /// Returns the word at `offset` of the slot at `position`.
+    fn slot_word(&self, position: u64, offset: usize) -> [u8; 8] {
+        let word = self.at(slot(position) + offset);
+        word.load(Ordering::Relaxed).to_ne_bytes()
+    }
+
+    /// Returns the head of the slot at `position`, which is filled. The program writes it only after it is freed; another
+    /// writer of this memory could only change the values.
     pub(super) fn head(&self, position: u64) -> Head {
-        // SAFETY: the offsets lie in the slot, and the slot in the mapping. The program writes a filled slot only after it
-        // is freed; another writer of this memory could only change the values.
-        unsafe {
-            let at = self.0.as_ptr().add(slot(position));
-            let length = at.add(LENGTH).cast::<u32>().read_volatile();
-            let segment = at.add(SEGMENT).cast::<u32>().read_volatile();
-            let source = at.add(SOURCE).cast::<[u8; 16]>().read_volatile();
-            let port = at.add(DATA).cast::<[u8; 2]>().read_volatile();
-            Head {
-                length: length as usize,
-                segment: segment as usize,
-                source,
-                port: u16::from_be_bytes(port),
-            }
+        const { assert!(LENGTH.is_multiple_of(8) && SEGMENT == LENGTH + 4) };
+        let [a, b, c, d, e, f, g, h] = self.slot_word(position, LENGTH);
+        let mut source = [0; 16];
+        let (first, second) = source.split_at_mut(8);
+        first.copy_from_slice(&self.slot_word(position, SOURCE));
+        second.copy_from_slice(&self.slot_word(position, SOURCE + 8));
+        let [high, low, ..] = self.slot_word(position, DATA);
+        Head {
+            length: u32::from_ne_bytes([a, b, c, d]) as usize,
+            segment: u32::from_ne_bytes([e, f, g, h]) as usize,
+            source,
+            port: u16::from_be_bytes([high, low]),
         }
     }
 
-    /// Copies the payload of the slot at `position`, as much as `into` and a slot have room for.
-    pub(super) fn copy_payload(&self, position: u64, into: &mut [u8]) {
-        let length = into.len().min(ROOM - UDP_HEADER);
-        // SAFETY: `length` bytes from there on lie in the slot; `into` is other memory and has room for them.
-        unsafe {
-            let from = self.0.as_ptr().add(slot(position) + DATA + UDP_HEADER);
-            std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), length);
+    /// Copies `length` bytes of the payload of the slot at `position`, rounded up to whole words, as far as `into` and a slot
+    /// have room.
+    pub(super) fn copy_payload(&self, position: u64, length: usize, into: &mut [u8]) {
+        let into = into.as_chunks_mut().0;
+        // One bound for both, so that the compiler unrolls the loop: atomics are copied one by one.
+        let words = length.min(ROOM - UDP_HEADER).div_ceil(8).min(into.len());
+        for (index, to) in into[..words].iter_mut().enumerate() {
+            *to = self.slot_word(position, DATA + UDP_HEADER + index * 8);
         }
     }
 }

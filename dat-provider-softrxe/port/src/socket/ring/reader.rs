@@ -211,7 +211,7 @@ impl Reader {
             let payload = head.length.checked_sub(UDP_HEADER);
             let payload = payload.filter(|length| (1..=ROOM - UDP_HEADER).contains(length));
             if let Some(length) = payload {
-                memory.copy_payload(self.next, &mut into.bytes[..length]);
+                memory.copy_payload(self.next, length, &mut into.bytes);
                 into.length = length;
                 into.segment = if head.segment == 0 {
                     length
