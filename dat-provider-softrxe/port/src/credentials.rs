@@ -59,8 +59,8 @@ fn peer(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
 pub enum Trust {
     /// The own user.
     Own,
-    /// The user with this uid, as the user of a holder for all users.
-    Holder(u32),
+    /// The user with this uid.
+    User(u32),
     /// All users, which only a holder for all users accepts.
     Everyone,
 }
@@ -72,7 +72,7 @@ impl Trust {
         match peer_uid(socket) {
             Ok(uid) => match self {
                 Self::Own => uid == own_uid() && !is_ambiguous(uid),
-                Self::Holder(holder) => uid == holder && !is_ambiguous(uid),
+                Self::User(user) => uid == user && !is_ambiguous(uid),
                 Self::Everyone => true,
             },
             Err(error) => {
@@ -114,8 +114,8 @@ mod tests {
         let own = own_uid();
         assert_eq!(peer_uid(a.as_fd()).unwrap(), own);
         assert!(Trust::Own.accepts(a.as_fd()) && Trust::Everyone.accepts(a.as_fd()));
-        assert!(Trust::Holder(own).accepts(a.as_fd()));
-        assert!(!Trust::Holder(own + 1).accepts(a.as_fd()));
+        assert!(Trust::User(own).accepts(a.as_fd()));
+        assert!(!Trust::User(own + 1).accepts(a.as_fd()));
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(!Trust::Everyone.accepts(file.as_fd()));
     }

@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| own.take()).count(), lines.len());
         drop(own);
         let uid = crate::credentials::own_uid() + 1;
-        let (foreign, _) = listener("127.77.10.1", Trust::Holder(uid));
+        let (foreign, _) = listener("127.77.10.1", Trust::User(uid));
         let line = connect();
         assert!(foreign.ready.is_readable() && !foreign.accept());
         assert!(crate::packets::is_closed(line.as_fd()));

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use super::credentials::Trust;
+use super::credentials::{Trust, own_uid};
 use super::fork::CloseOnFork;
 use super::limits::descriptor_limit;
 use super::listener::Listener;
@@ -44,7 +44,10 @@ impl Liveness {
     /// As `bind`; `AddrInUse` if another engine or program has the name.
     pub fn listen(ip: IpAddr, slot: u16) -> io::Result<Self> {
         let socket = names::listen_exact(Kind::Stream, &name(ip, slot))?;
-        let listener = Listener::new(socket, Trust::Own, Arc::new(PollSet::new()?))?;
+        // Also when this process changes its user: the kernel goes on naming the present one to watchers, and a watcher whose connection
+        // is closed takes this process for ended.
+        let trust = Trust::User(own_uid());
+        let listener = Listener::new(socket, trust, Arc::new(PollSet::new()?))?;
         Ok(Self {
             listener: Some(Arc::new(listener)),
             ..Self::unwatchable()

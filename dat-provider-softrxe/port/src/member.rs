@@ -43,7 +43,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Joins the holder of `local` (an address and the port) that belongs to the own user, or with [`Trust::Holder`]
+    /// Joins the holder of `local` (an address and the port) that belongs to the own user, or with [`Trust::User`]
     /// the holder for all users that this user runs. `from` contains what the earlier share in the port leaves.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Member {
         let ip: IpAddr = local.ip();
         let name = match trust {
             Trust::Own => names::user_name(ip, "port"),
-            Trust::Holder(_) | Trust::Everyone => names::system_name(ip),
+            Trust::User(_) | Trust::Everyone => names::system_name(ip),
         };
         let connection = names::connect(Kind::Packets, &name, trust)?;
         // `connect` has verified the holder's user. A holder for all users sends no descriptors.

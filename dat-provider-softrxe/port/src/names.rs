@@ -189,7 +189,7 @@ mod tests {
         drop((near, squatter, listener));
         let _listener = listen(Kind::Packets, &name).unwrap();
         connect_exact(Kind::Packets, &name, Trust::Own).unwrap();
-        let denied = connect(Kind::Packets, &name, Trust::Holder(own_uid() + 1)).unwrap_err();
+        let denied = connect(Kind::Packets, &name, Trust::User(own_uid() + 1)).unwrap_err();
         assert_eq!(denied.kind(), ErrorKind::PermissionDenied);
     }
 

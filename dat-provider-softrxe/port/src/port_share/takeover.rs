@@ -21,7 +21,7 @@ impl Takeover {
     /// [`PortShareError::Foreign`] and [`PortShareError::NoHolder`] if there is no trusted holder yet.
     pub fn attempt(&self, local: SocketAddr, buffer: usize) -> Result<PortShare, PortShareError> {
         if let Some(uid) = self.holder {
-            let joined = Member::join(local, Trust::Holder(uid), self);
+            let joined = Member::join(local, Trust::User(uid), self);
             return joined
                 .map(|member| PortShare::Member(Box::new(member)))
                 .map_err(|_| PortShareError::NoHolder { local, uid });
@@ -44,7 +44,7 @@ impl Takeover {
             }
             return Ok(PortShare::Holder(Box::new(holder)));
         }
-        for trust in [Trust::Own, Trust::Holder(SYSTEM_UID)] {
+        for trust in [Trust::Own, Trust::User(SYSTEM_UID)] {
             match Member::join(local, trust, self) {
                 Ok(member) => return Ok(PortShare::Member(Box::new(member))),
                 Err(error) => tracing::debug!(%error, ?trust, "no holder of the port to join"),
