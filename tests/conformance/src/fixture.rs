@@ -4,13 +4,15 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use dat_abi::v2_0::types::{DatIaAttr, DatLmrTriplet, DatRmrTriplet};
 use dat_core::ep::EpState;
+use dat_core::error::Kind;
 use dat_core::event::ConnectionEvent;
 use dat_core::flags::EvdFlags;
 
+use crate::calls;
 use crate::dat::{Dat, Post, Region, Source};
 use crate::event::Seen;
 use crate::names::{EventNumber, Status};
-use crate::verdict::{Check, broken, ok, same};
+use crate::verdict::{Check, broken, ok, refused, same};
 
 /// Timeout for an expected event, in microseconds.
 pub(crate) const TIMEOUT: u32 = 10_000_000;
@@ -100,12 +102,60 @@ impl<'a> Side<'a> {
 
     /// Waits for the next event of `evd`.
     pub(crate) fn wait(&self, evd: usize) -> Check<Seen> {
-        expect_ok(self.dat.evd_wait(evd, TIMEOUT, 1), "dat_evd_wait (10 s)").map(|(seen, _)| seen)
+        self.wait_for(evd, "an event")
+    }
+
+    /// Waits for the next event of `evd`, which should be `what`.
+    pub(crate) fn wait_for(&self, evd: usize, what: &str) -> Check<Seen> {
+        let what = format!("{what} on {}", self.name_of(evd));
+        let awaits = calls::awaits(what.clone());
+        let waited = self.dat.evd_wait(evd, TIMEOUT, 1);
+        drop(awaits);
+        match waited {
+            Ok((seen, _)) => Ok(seen),
+            Err(code) if refused(code, Kind::TimeoutExpired, "").is_ok() => broken(format!(
+                "waited 10 s for {what}; {}",
+                self.arrived_elsewhere(evd)
+            )),
+            Err(code) => expect_ok(Err(code), &format!("dat_evd_wait for {what}")),
+        }
+    }
+
+    /// Returns the EVDs of this side, with their names.
+    fn evds(&self) -> [(usize, &'static str); 5] {
+        [
+            (self.recv, "the receive EVD"),
+            (self.request, "the request EVD"),
+            (self.conn, "the connection EVD"),
+            (self.cr, "the connection request EVD"),
+            (self.async_evd, "the asynchronous EVD"),
+        ]
+    }
+
+    fn name_of(&self, evd: usize) -> &'static str {
+        let named = self.evds().into_iter().find(|(one, _)| *one == evd);
+        named.map_or("an EVD", |(_, name)| name)
+    }
+
+    /// Says which events are on the other EVDs of this side, and takes them: the statement has failed.
+    fn arrived_elsewhere(&self, awaited: usize) -> String {
+        let others = self.evds().into_iter().filter(|(evd, _)| *evd != awaited);
+        let events: Vec<String> = others
+            .filter_map(|(evd, name)| {
+                let seen = self.dat.evd_dequeue(evd).ok()?;
+                Some(format!("{seen:?} on {name}"))
+            })
+            .collect();
+        if events.is_empty() {
+            return "nothing arrived, there or on another EVD of that IA".into();
+        }
+        format!("instead arrived {}", events.join(", "))
     }
 
     /// Checks that the next event of `evd` is a completion with this cookie and status.
     pub(crate) fn completes(&self, evd: usize, cookie: u64, status: Status) -> Check {
-        match self.wait(evd)?.completion() {
+        let what = format!("the completion with cookie {cookie} and {status:?}");
+        match self.wait_for(evd, &what)?.completion() {
             Some(seen) => same(&seen, &(cookie, status), "completion (cookie, status)"),
             None => broken("no completion"),
         }
@@ -117,13 +167,15 @@ impl<'a> Side<'a> {
             number: number.into(),
             ep,
         };
-        same(&self.wait(self.conn)?, &expected, "connection event")
+        let what = format!("{:?}", EventNumber::from(number));
+        let seen = self.wait_for(self.conn, &what)?;
+        same(&seen, &expected, "connection event")
     }
 
     /// Checks that the connection of `ep` ends by a fault. Each side may see it as broken or as the peer's disconnect:
     /// the two race.
     pub(crate) fn ends(&self, ep: usize) -> Check {
-        match self.wait(self.conn)? {
+        match self.wait_for(self.conn, "the end of the connection")? {
             Seen::Connection { number, ep: seen }
                 if seen == ep
                     && (number == EventNumber::from(ConnectionEvent::Broken)
@@ -155,7 +207,7 @@ impl<'a> Side<'a> {
 
     /// Waits for the next request at a service point of this side.
     pub(crate) fn request(&self) -> Check<usize> {
-        match self.wait(self.cr)? {
+        match self.wait_for(self.cr, "DAT_CONNECTION_REQUEST_EVENT")? {
             Seen::Request { cr, .. } => Ok(cr),
             other => broken(format!(
                 "dat_evd_wait returned {other:?}; expected a connection request"
@@ -186,6 +238,7 @@ impl<'a> Side<'a> {
 
     /// Waits for the next connection event of `evd`, with its private data.
     pub(crate) fn wait_with_data(&self, evd: usize) -> Check<(Seen, Vec<u8>)> {
+        let _awaits = calls::awaits(format!("an event on {}", self.name_of(evd)));
         expect_ok(self.dat.evd_wait_data(evd, TIMEOUT), "dat_evd_wait (10 s)")
     }
 
