@@ -10,14 +10,16 @@ use dat_core::flags::EvdFlags;
 
 use crate::calls;
 use crate::dat::{Dat, Post, Region, Source};
-use crate::event::Seen;
+use crate::event::{SUCCESS, Seen};
 use crate::names::{EventNumber, Status};
-use crate::verdict::{Check, broken, ok, refused, same};
+use crate::verdict::{Check, Verdict, broken, ok, refused, same};
 
 /// Timeout for an expected event, in microseconds.
 pub(crate) const TIMEOUT: u32 = 10_000_000;
 /// Time in which no event should arrive, in microseconds.
 pub(crate) const MOMENT: u32 = 20_000;
+/// Memory that a process may be unable to lock.
+const LARGE: usize = 1 << 18;
 pub(crate) const FOREVER: u32 = u32::MAX;
 pub(crate) const ABRUPT: u32 = 0;
 pub(crate) const GRACEFUL: u32 = 1;
@@ -88,6 +90,11 @@ impl<'a> Side<'a> {
     }
 
     pub(crate) fn memory(&self, length: usize, privileges: u32) -> Check<Memory> {
+        self.memory_in(self.pz, length, privileges)
+    }
+
+    /// Registers new memory in the protection zone `pz`.
+    pub(crate) fn memory_in(&self, pz: usize, length: usize, privileges: u32) -> Check<Memory> {
         // Leaked: a peer may still write when the statement has ended.
         let bytes: &'static [AtomicU8] = (0..length)
             .map(|_| AtomicU8::new(0))
@@ -95,7 +102,15 @@ impl<'a> Side<'a> {
             .leak();
         let region = self
             .dat
-            .lmr_create(self.ia, Source::Virtual(bytes), self.pz, privileges);
+            .lmr_create(self.ia, Source::Virtual(bytes), pz, privileges);
+        if let Err(code) = region
+            && length >= LARGE
+            && refused(code, Kind::InsufficientResources, "").is_ok()
+        {
+            return Err(Verdict::Lacks(format!(
+                "dat_lmr_create of {length} bytes returned DAT_INSUFFICIENT_RESOURCES: the process may lock less memory (ulimit -l)"
+            )));
+        }
         let region = expect_ok(region, "dat_lmr_create")?;
         Ok(Memory { bytes, region })
     }
@@ -158,6 +173,31 @@ impl<'a> Side<'a> {
         match self.wait_for(evd, &what)?.completion() {
             Some(seen) => same(&seen, &(cookie, status), "completion (cookie, status)"),
             None => broken("no completion"),
+        }
+    }
+
+    /// Waits for the completion with this cookie, of what `name` says; returns its status.
+    pub(crate) fn result(&self, evd: usize, cookie: u64, name: &str) -> Check<Status> {
+        match self.wait_for(evd, &format!("the completion of {name}"))? {
+            seen if seen.completion().is_some_and(|(c, _)| c == cookie) => {
+                Ok(seen.completion().unwrap_or((0, SUCCESS)).1)
+            }
+            other => broken(format!(
+                "dat_evd_wait returned {other:?}; expected the completion of {name}, with cookie {cookie}"
+            )),
+        }
+    }
+
+    /// Returns the largest number of bytes, at most `limit`, of one message or of one RDMA request.
+    pub(crate) fn longest(&self, limit: usize, message: bool) -> Check<usize> {
+        let (most, name) = if message {
+            (self.attr.max_message_size, "max_message_size")
+        } else {
+            (self.attr.max_rdma_size, "max_rdma_size")
+        };
+        match limit.min(most as usize) {
+            0 => broken(format!("dat_ia_query returned 0 as {name}")),
+            length => Ok(length),
         }
     }
 
@@ -302,6 +342,28 @@ impl Memory {
         for b in self.bytes {
             b.store(byte, Ordering::Relaxed);
         }
+    }
+
+    pub(crate) fn byte(&self, at: usize) -> u8 {
+        self.bytes[at].load(Ordering::Relaxed)
+    }
+
+    /// Returns byte `at` of the pattern `seed`. Neither a shift nor an exchange of two blocks of the same length keeps it.
+    fn of_pattern(seed: u64, at: usize) -> u8 {
+        let at = at as u64;
+        (at ^ at >> 8 ^ (at >> 16).wrapping_mul(31) ^ seed.wrapping_mul(97)) as u8
+    }
+
+    /// Fills the memory with the pattern `seed`.
+    pub(crate) fn pattern(&self, seed: u64) {
+        for (at, byte) in self.bytes.iter().enumerate() {
+            byte.store(Self::of_pattern(seed, at), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the first byte that is not of the pattern `seed`.
+    pub(crate) fn first_difference(&self, seed: u64) -> Option<usize> {
+        (0..self.bytes.len()).find(|at| self.byte(*at) != Self::of_pattern(seed, *at))
     }
 
     pub(crate) fn is_all(&self, byte: u8) -> bool {
