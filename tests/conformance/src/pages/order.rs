@@ -18,6 +18,7 @@ statements! {
     "dat_ep_post_send": "Without that flag it does not wake that peer." => unsolicited;
     "dat_ep_post_rdma_read": "Each read completes once, with the number of its bytes." => reads;
     "dat_ep_disconnect": "Each outstanding request and receive, and each one posted later, completes once." => flushes;
+    "dat_ep_disconnect": "Requests that wait for a read before them, because of a fence, complete too, once and in order." => flushes_fenced;
 }
 
 const ALL: u32 = MemPriv::ALL.bits();
@@ -215,4 +216,31 @@ fn flushes(dat: &Dat) -> Check {
     }
     pair.b.ends(pair.to)?;
     counts_none(&pair, "a flushed request or receive")
+}
+
+fn flushes_fenced(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let length = pair.a.longest(1 << 20, false)?;
+    let (own, far) = (pair.a.memory(length, ALL)?, pair.b.memory(length, ALL)?);
+    let fence = CompletionFlags::BARRIER_FENCE.bits();
+    for pass in 0..4 {
+        let read = Post::Read(far.remote());
+        pair.a.post(pair.from, read, &[own.local()], 2 * pass)?;
+        let code = dat.post(pair.from, Post::Send, &[], 2 * pass + 1, fence);
+        ok(code, "dat_ep_post_send with a fence")?;
+    }
+    ok(dat.ep_disconnect(pair.from, ABRUPT), "dat_ep_disconnect")?;
+    for cookie in 0..8 {
+        let name = format!("request {cookie} of eight, each second of which has a fence");
+        let status = pair.a.result(pair.a.request, cookie, &name)?;
+        holds(
+            status == FLUSHED || status == SUCCESS && cookie == 0,
+            &format!(
+                "{name}, completed with {status:?} after a disconnect; expected DAT_DTO_ERR_FLUSHED"
+            ),
+        )?;
+    }
+    pair.a.ends(pair.from)?;
+    pair.b.ends(pair.to)?;
+    counts_none(&pair, "a flushed request")
 }
