@@ -173,7 +173,7 @@ pub struct Completion {
     pub status: DtoStatus,
     /// For a receive: what arrived (`Receive` and its variants). Ignored for a request, whose operation core records.
     pub op: DtoOp,
-    /// Bytes received or read; ignored for other requests.
+    /// Bytes received; ignored for a request, whose length core records.
     pub length: u32,
     /// Immediate data, if `op` says so.
     pub immediate: u32,
@@ -285,7 +285,7 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     fn open(ia_name: &str, params: &IaParams, upcalls: Upcalls<Self>) -> Result<Self::Adapter>;
 
     /// Closes the adapter of an IA whose objects are gone: sends the last messages to peers and ends the adapter's
-    /// threads. Core calls it once and waits in dat_ia_close. Dropping the adapter must not do this: a thread that
+    /// threads, within a second. Core calls it once and waits in dat_ia_close. Dropping the adapter must not do this: a thread that
     /// returns from a wait may drop it later, and would have to do the waiting.
     fn close(_adapter: &Self::Adapter) {}
 

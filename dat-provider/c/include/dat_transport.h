@@ -133,7 +133,7 @@ struct dat_transport_completion {
     uint64_t ep;     /* of a receive from an SRQ: the token of create_qp */
     uint32_t status; /* DAT_DTO_COMPLETION_STATUS */
     uint32_t receive; /* what arrived: 0 is a request's completion, else one of DAT_TRANSPORT_RECEIVE... */
-    uint32_t length; /* bytes received or read */
+    uint32_t length; /* bytes received; ignored for a request */
     uint32_t immediate;
     uint32_t invalidated; /* key that the message invalidated */
     uint32_t solicited;   /* of a receive: its sender requested a notification */

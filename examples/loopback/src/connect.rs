@@ -7,7 +7,7 @@ use dat_core::transport::{Connect, Token};
 use dat_core::upcall::{Arrival, ConnOutcome, DatagramOutcome, Fault, Upcalls};
 
 use crate::fabric::{Fabric, Service, fabric};
-use crate::faults::{Planted, planted};
+use crate::faults::{Planted, cut, planted};
 use crate::qp::Connection;
 use crate::settings::{Fail, Settings};
 use crate::transport::{AddressHandle, Loopback};
@@ -141,7 +141,7 @@ pub(crate) fn connect(number: u32, wanted: &Connect<'_>) -> Result<()> {
                 private_data: if planted(Planted::RequestDataLost) {
                     &[]
                 } else {
-                    wanted.private_data
+                    cut(wanted.private_data)
                 },
                 datagram,
             };

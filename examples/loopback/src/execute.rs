@@ -8,7 +8,7 @@ use dat_provider_parts::keys::Window;
 use dat_provider_parts::memory::{self, Range};
 
 use crate::fabric::Fabric;
-use crate::faults::{Planted, planted};
+use crate::faults::{Planted, planted, zone};
 use crate::qp::{Action, Connection, Delivery, Message, Receive, Work};
 use crate::settings::Fail;
 use crate::worker::{self, Upcall};
@@ -43,6 +43,15 @@ impl Fabric {
             let Some(work) = qp.sends.front().cloned() else {
                 return;
             };
+            if planted(Planted::FenceIgnored)
+                && matches!(work.action, Action::Read(_))
+                && !self.send_overtakes(number, peer)
+            {
+                return;
+            }
+            let Some(qp) = self.queue_pairs.get_mut(&number) else {
+                return;
+            };
             let lost = qp.settings.fail == Some(Fail::Wire);
             let waits = !qp.settings.receiver_not_ready_fails;
             let result = if lost {
@@ -52,7 +61,14 @@ impl Fabric {
             };
             let status = match result {
                 Ok(()) => DtoStatus::Success,
-                Err(Stop::NotReady) if waits => return,
+                Err(Stop::NotReady) if waits => {
+                    if let Some(qp) = self.queue_pairs.get_mut(&number)
+                        && let Some(work) = qp.sends.front_mut()
+                    {
+                        work.waited = true;
+                    }
+                    return;
+                }
                 Err(Stop::NotReady) => DtoStatus::ReceiverNotReady,
                 Err(Stop::Failed(_)) if planted(Planted::FailureIsSuccess) => DtoStatus::Success,
                 Err(Stop::Failed(status)) => status,
@@ -61,10 +77,44 @@ impl Fabric {
                 qp.sends.pop_front();
                 qp.complete_request(&work, status);
             }
-            if status != DtoStatus::Success {
+            let goes_on = status == DtoStatus::RemoteAccess && planted(Planted::RefusedGoesOn);
+            if status != DtoStatus::Success && !goes_on {
                 self.break_connection(number);
             }
         }
+    }
+
+    /// Completes a request of queue pair `number` whose memory is not registered; false if it is. It exists for a planted fault.
+    pub(crate) fn fails_locally(&self, number: u32, work: &Work) -> bool {
+        let Some(qp) = self.queue_pairs.get(&number) else {
+            return false;
+        };
+        let found = self.keys.segments(qp.pz, &work.iov, MemPriv::LOCAL_READ);
+        if let Err(status) = found {
+            qp.complete_request(work, status);
+        }
+        found.is_err()
+    }
+
+    /// Executes the request behind the first one of queue pair `number` and leaves an empty one; false if there is none yet. It
+    /// exists for a planted fault.
+    fn send_overtakes(&mut self, number: u32, peer: u32) -> bool {
+        let second = self
+            .queue_pairs
+            .get(&number)
+            .and_then(|qp| qp.sends.get(1).cloned());
+        let Some(second) = second else { return false };
+        let executed = self.execute(number, peer, &second).is_ok();
+        let queued = self
+            .queue_pairs
+            .get_mut(&number)
+            .and_then(|qp| qp.sends.get_mut(1));
+        if let (true, Some(queued)) = (executed, queued) {
+            queued.action = Action::Write(RmrTriplet::default(), None);
+            queued.iov.clear();
+            queued.length = 0;
+        }
+        true
     }
 
     /// Continues the peer of queue pair `number`, which got a receive that the peer may have waited for.
@@ -91,6 +141,10 @@ impl Fabric {
 
     fn execute(&mut self, from: u32, to: u32, work: &Work) -> Result<(), Stop> {
         let (own, theirs) = (self.pz_of(from)?, self.pz_of(to)?);
+        let own = zone(Planted::OneZone, own, |pz| {
+            let found = self.keys.segments(pz, &work.iov, MemPriv::LOCAL_READ);
+            found.is_ok()
+        });
         let length = work.length;
         match work.action {
             Action::Send(message) => {
@@ -125,7 +179,13 @@ impl Fabric {
                 let receive = immediate.map(|_| self.take_receive(to)).transpose()?;
                 let data = self.keys.segments(own, &work.iov, MemPriv::LOCAL_READ)?;
                 let target = self.remote(theirs, remote, length, right)?;
-                memory::copy(&data, &target);
+                if planted(Planted::CutsAtMegabyte) && length > 1 << 20 {
+                    let mut bytes = Vec::new();
+                    memory::read(&data, &mut bytes).map_err(|_| DtoStatus::LocalEp)?;
+                    memory::write(&bytes[..1 << 20], &target);
+                } else {
+                    memory::copy(&data, &target);
+                }
                 if let (Some(immediate), Some(receive)) = (immediate, receive) {
                     let delivery = Delivery {
                         op: DtoOp::ReceiveRdmaImmediate,
@@ -145,7 +205,12 @@ impl Fabric {
                     MemPriv::LOCAL_WRITE
                 };
                 let into = self.keys.segments(own, &work.iov, right)?;
-                let source = self.remote(theirs, remote, length, MemPriv::REMOTE_READ)?;
+                let right = if planted(Planted::ReadNeedsNoRight) {
+                    MemPriv::empty()
+                } else {
+                    MemPriv::REMOTE_READ
+                };
+                let source = self.remote(theirs, remote, length, right)?;
                 assert!(!planted(Planted::PanicInRead), "planted");
                 if !planted(Planted::ReadNothing) {
                     memory::copy(&source, &into);
@@ -222,6 +287,9 @@ impl Fabric {
         if length == 0 {
             return Ok(Vec::new());
         }
+        let pz = zone(Planted::ZoneIgnored, pz, |pz| {
+            self.keys.target(pz, at, length, right).is_ok()
+        });
         Ok(vec![self.keys.target(pz, at, length, right)?])
     }
 
@@ -251,7 +319,7 @@ impl Fabric {
             length: work.length as u32 + u32::from(planted(Planted::LongReport)),
             immediate: message.immediate.unwrap_or(0),
             invalidated: message.invalidate.unwrap_or(0),
-            solicited: work.solicited,
+            solicited: work.solicited && !planted(Planted::SolicitedLost),
             op: match message {
                 Message {
                     immediate: Some(_), ..
@@ -325,10 +393,18 @@ impl Fabric {
             return Err(DtoStatus::LocalLength);
         }
         let pz = self.receive_pz(to);
-        let into = self.keys.segments(pz, &receive.iov, MemPriv::LOCAL_WRITE)?;
+        let right = if planted(Planted::ReceiveNeedsNoRight) {
+            MemPriv::LOCAL_READ
+        } else {
+            MemPriv::LOCAL_WRITE
+        };
+        let into = self.keys.segments(pz, &receive.iov, right)?;
         let mut data = self.keys.segments(own, &work.iov, MemPriv::LOCAL_READ)?;
         if planted(Planted::OneSegment) {
             data.truncate(1);
+        }
+        if planted(Planted::FewSegments) {
+            data.truncate(8);
         }
         if planted(Planted::SortedSegments) {
             data.sort_by_key(Range::address);
@@ -338,6 +414,10 @@ impl Fabric {
         }
         memory::write(&[0; ROUTE_HEADER][..header], &into);
         memory::copy(&data, &memory::skip(&into, header));
+        if work.waited && work.length > 0 && planted(Planted::WaitingIsCut) {
+            let last = memory::skip(&into, header + work.length as usize - 1);
+            memory::write(&[0], &last);
+        }
         match message.invalidate {
             None => Ok(()),
             Some(_) if planted(Planted::InvalidatesNothing) => Ok(()),

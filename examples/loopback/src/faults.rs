@@ -72,6 +72,24 @@ faults! {
     WindowStays "window-stays": "A destroyed RMR stays open.";
     FewEndpoints "few-endpoints": "No more than 300 queue pairs can exist, whatever the attributes say.";
     KeysRunOut "keys-run-out": "No more than 100 regions can be registered in the life of the process.";
+    ReadNeedsNoRight "read-needs-no-right": "An RDMA Read needs no right.";
+    ZoneIgnored "zone-ignored": "A key opens the memory of any PZ.";
+    OneZone "one-zone": "Local memory of any PZ can be used.";
+    ReceiveNeedsNoRight "receive-needs-no-right": "A receive writes to memory without the local write privilege.";
+    RefusedGoesOn "refused-goes-on": "A refused access breaks no connection.";
+    FailureOvertakes "failure-overtakes": "A Send whose memory is not registered completes at once, before earlier requests.";
+    FenceIgnored "fence-ignored": "A Send behind an RDMA Read takes its bytes before the read is complete, also with a fence.";
+    SolicitedLost "solicited-lost": "The peer is not told that a Send is solicited.";
+    ReadTwice "read-completes-twice": "An RDMA Read that succeeds has two completions.";
+    FlushTwice "flush-twice": "A flushed receive has two completions.";
+    CutsAtMegabyte "cuts-at-1-mib": "The bytes of an RDMA Write beyond 1 MiB are lost.";
+    WaitingIsCut "waiting-is-cut": "A message that had to wait for a receive arrives with 0 as its last byte.";
+    FewSegments "few-segments": "The segments of a request behind the eighth are ignored.";
+    ShortData "short-data": "Private data is cut to 40 bytes.";
+    ThreadStays "thread-stays": "A queue pair leaves a thread.";
+    DescriptorStays "descriptor-stays": "A queue pair leaves a descriptor.";
+    QueuePairStays "queue-pair-stays": "A queue pair leaves its memory.";
+    RegionStays "region-stays": "A region leaves 64 KiB of memory.";
 }
 
 /// The planted fault, as its number + 1; 0 for none.
@@ -86,4 +104,36 @@ pub(crate) fn plant(fault: Planted) {
 #[inline]
 pub(crate) fn planted(fault: Planted) -> bool {
     cfg!(feature = "faults") && PLANTED.load(Ordering::Relaxed) == fault as usize + 1
+}
+
+/// Leaves what the planted fault leaves of each queue pair.
+pub(crate) fn leave_of_queue_pair() {
+    if planted(Planted::ThreadStays) {
+        // Without a thread more the fault is not there, which the proof finds.
+        let _ = std::thread::Builder::new().spawn(|| {
+            loop {
+                std::thread::park();
+            }
+        });
+    }
+    if planted(Planted::DescriptorStays) {
+        std::mem::forget(std::fs::File::open("/dev/null"));
+    }
+    if planted(Planted::QueuePairStays) {
+        std::mem::forget(vec![1_u8; 2048]);
+    }
+}
+
+/// Cuts private data, if that is planted.
+pub(crate) fn cut(private_data: &[u8]) -> &[u8] {
+    match private_data.get(..40) {
+        Some(short) if planted(Planted::ShortData) => short,
+        _ => private_data,
+    }
+}
+
+/// Returns the protection zone `own`, or with this fault the first one that `opens`.
+pub(crate) fn zone(fault: Planted, own: u32, opens: impl Fn(u32) -> bool) -> u32 {
+    let any = |own| (0..1 << 20).find(|pz| opens(*pz)).unwrap_or(own);
+    if planted(fault) { any(own) } else { own }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Work {
     pub(crate) length: u64,
     pub(crate) signaled: bool,
     pub(crate) solicited: bool,
+    /// True if the peer had no receive for it at first.
+    pub(crate) waited: bool,
 }
 
 /// The operation of a request.
@@ -95,6 +97,7 @@ impl Work {
             length: request.length,
             signaled: request.signaled,
             solicited: request.solicited,
+            waited: false,
         })
     }
 }
@@ -145,10 +148,12 @@ impl QueuePair {
             if planted(Planted::CompletionLost) && status == DtoStatus::Success {
                 return;
             }
+            let read = matches!(work.action, Action::Read(_));
             let length = work.length as u32;
             self.request_cq
                 .push(Entry::request(work.id, status, length));
-            if planted(Planted::CompletesTwice) && status == DtoStatus::Success {
+            let twice = planted(Planted::CompletesTwice) || read && planted(Planted::ReadTwice);
+            if twice && status == DtoStatus::Success {
                 self.request_cq
                     .push(Entry::request(work.id, status, length));
             }
@@ -188,6 +193,9 @@ impl QueuePair {
         };
         for receive in receives {
             self.complete_receive(receive.id, status, Delivery::default());
+            if planted(Planted::FlushTwice) {
+                self.complete_receive(receive.id, status, Delivery::default());
+            }
         }
     }
 }

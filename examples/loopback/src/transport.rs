@@ -22,7 +22,7 @@ use dat_provider_parts::keys::Window;
 
 use crate::connect::{self, ConnRequest, Listener};
 use crate::fabric::fabric;
-use crate::faults::{Planted, plant, planted};
+use crate::faults::{Planted, leave_of_queue_pair, plant, planted};
 use crate::qp::{Action, Connection, QueuePair, Receive, SharedQueue, Work};
 use crate::settings::{Fail, Settings};
 use crate::worker::WORKER;
@@ -88,6 +88,9 @@ impl Drop for Lmr {
         if planted(Planted::KeyStays) {
             return;
         }
+        if planted(Planted::RegionStays) {
+            std::mem::forget(vec![1_u8; 1 << 16]);
+        }
         // Copies run under the same lock, so no copy accesses the memory after this.
         fabric().keys.deregister(self.lmr_context);
     }
@@ -135,6 +138,7 @@ pub struct Qp {
 
 impl Drop for Qp {
     fn drop(&mut self) {
+        leave_of_queue_pair();
         let mut fabric = fabric();
         fabric.disconnect(self.number);
         fabric.queue_pairs.remove(&self.number);
@@ -281,6 +285,7 @@ impl Transport for Loopback {
             length: 0,
             signaled: bind.signaled,
             solicited: false,
+            waited: false,
         };
         post(qp, work)?;
         Ok(new.map_or(0, |(key, _)| key))
@@ -504,6 +509,10 @@ fn post(qp: &Qp, work: Work) -> Result<()> {
         return Err(FULL);
     }
     queue_pair.sends.try_reserve(1).map_err(|_| NO_MEMORY)?;
+    if planted(Planted::FailureOvertakes) && fabric.fails_locally(qp.number, &work) {
+        return Ok(());
+    }
+    let queue_pair = fabric.queue_pairs.get_mut(&qp.number).ok_or(GONE)?;
     queue_pair.sends.push_back(work);
     if queue_pair.connection == Connection::Disconnected {
         queue_pair.flush();

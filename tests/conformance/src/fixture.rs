@@ -4,18 +4,22 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use dat_abi::v2_0::types::{DatIaAttr, DatLmrTriplet, DatRmrTriplet};
 use dat_core::ep::EpState;
+use dat_core::error::Kind;
 use dat_core::event::ConnectionEvent;
 use dat_core::flags::EvdFlags;
 
+use crate::calls;
 use crate::dat::{Dat, Post, Region, Source};
-use crate::event::Seen;
+use crate::event::{SUCCESS, Seen};
 use crate::names::{EventNumber, Status};
-use crate::verdict::{Check, broken, ok, same};
+use crate::verdict::{Check, Verdict, broken, ok, refused, same};
 
 /// Timeout for an expected event, in microseconds.
 pub(crate) const TIMEOUT: u32 = 10_000_000;
 /// Time in which no event should arrive, in microseconds.
 pub(crate) const MOMENT: u32 = 20_000;
+/// Memory that a process may be unable to lock.
+const LARGE: usize = 1 << 18;
 pub(crate) const FOREVER: u32 = u32::MAX;
 pub(crate) const ABRUPT: u32 = 0;
 pub(crate) const GRACEFUL: u32 = 1;
@@ -86,6 +90,11 @@ impl<'a> Side<'a> {
     }
 
     pub(crate) fn memory(&self, length: usize, privileges: u32) -> Check<Memory> {
+        self.memory_in(self.pz, length, privileges)
+    }
+
+    /// Registers new memory in the protection zone `pz`.
+    pub(crate) fn memory_in(&self, pz: usize, length: usize, privileges: u32) -> Check<Memory> {
         // Leaked: a peer may still write when the statement has ended.
         let bytes: &'static [AtomicU8] = (0..length)
             .map(|_| AtomicU8::new(0))
@@ -93,21 +102,102 @@ impl<'a> Side<'a> {
             .leak();
         let region = self
             .dat
-            .lmr_create(self.ia, Source::Virtual(bytes), self.pz, privileges);
+            .lmr_create(self.ia, Source::Virtual(bytes), pz, privileges);
+        if let Err(code) = region
+            && length >= LARGE
+            && refused(code, Kind::InsufficientResources, "").is_ok()
+        {
+            return Err(Verdict::Lacks(format!(
+                "dat_lmr_create of {length} bytes returned DAT_INSUFFICIENT_RESOURCES: the process may lock less memory (ulimit -l)"
+            )));
+        }
         let region = expect_ok(region, "dat_lmr_create")?;
         Ok(Memory { bytes, region })
     }
 
     /// Waits for the next event of `evd`.
     pub(crate) fn wait(&self, evd: usize) -> Check<Seen> {
-        expect_ok(self.dat.evd_wait(evd, TIMEOUT, 1), "dat_evd_wait (10 s)").map(|(seen, _)| seen)
+        self.wait_for(evd, "an event")
+    }
+
+    /// Waits for the next event of `evd`, which should be `what`.
+    pub(crate) fn wait_for(&self, evd: usize, what: &str) -> Check<Seen> {
+        let what = format!("{what} on {}", self.name_of(evd));
+        let awaits = calls::awaits(what.clone());
+        let waited = self.dat.evd_wait(evd, TIMEOUT, 1);
+        drop(awaits);
+        match waited {
+            Ok((seen, _)) => Ok(seen),
+            Err(code) if refused(code, Kind::TimeoutExpired, "").is_ok() => broken(format!(
+                "waited 10 s for {what}; {}",
+                self.arrived_elsewhere(evd)
+            )),
+            Err(code) => expect_ok(Err(code), &format!("dat_evd_wait for {what}")),
+        }
+    }
+
+    /// Returns the EVDs of this side, with their names.
+    fn evds(&self) -> [(usize, &'static str); 5] {
+        [
+            (self.recv, "the receive EVD"),
+            (self.request, "the request EVD"),
+            (self.conn, "the connection EVD"),
+            (self.cr, "the connection request EVD"),
+            (self.async_evd, "the asynchronous EVD"),
+        ]
+    }
+
+    fn name_of(&self, evd: usize) -> &'static str {
+        let named = self.evds().into_iter().find(|(one, _)| *one == evd);
+        named.map_or("an EVD", |(_, name)| name)
+    }
+
+    /// Says which events are on the other EVDs of this side, and takes them: the statement has failed.
+    fn arrived_elsewhere(&self, awaited: usize) -> String {
+        let others = self.evds().into_iter().filter(|(evd, _)| *evd != awaited);
+        let events: Vec<String> = others
+            .filter_map(|(evd, name)| {
+                let seen = self.dat.evd_dequeue(evd).ok()?;
+                Some(format!("{seen:?} on {name}"))
+            })
+            .collect();
+        if events.is_empty() {
+            return "nothing arrived, there or on another EVD of that IA".into();
+        }
+        format!("instead arrived {}", events.join(", "))
     }
 
     /// Checks that the next event of `evd` is a completion with this cookie and status.
     pub(crate) fn completes(&self, evd: usize, cookie: u64, status: Status) -> Check {
-        match self.wait(evd)?.completion() {
+        let what = format!("the completion with cookie {cookie} and {status:?}");
+        match self.wait_for(evd, &what)?.completion() {
             Some(seen) => same(&seen, &(cookie, status), "completion (cookie, status)"),
             None => broken("no completion"),
+        }
+    }
+
+    /// Waits for the completion with this cookie, of what `name` says; returns its status.
+    pub(crate) fn result(&self, evd: usize, cookie: u64, name: &str) -> Check<Status> {
+        match self.wait_for(evd, &format!("the completion of {name}"))? {
+            seen if seen.completion().is_some_and(|(c, _)| c == cookie) => {
+                Ok(seen.completion().unwrap_or((0, SUCCESS)).1)
+            }
+            other => broken(format!(
+                "dat_evd_wait returned {other:?}; expected the completion of {name}, with cookie {cookie}"
+            )),
+        }
+    }
+
+    /// Returns the largest number of bytes, at most `limit`, of one message or of one RDMA request.
+    pub(crate) fn longest(&self, limit: usize, message: bool) -> Check<usize> {
+        let (most, name) = if message {
+            (self.attr.max_message_size, "max_message_size")
+        } else {
+            (self.attr.max_rdma_size, "max_rdma_size")
+        };
+        match limit.min(most as usize) {
+            0 => broken(format!("dat_ia_query returned 0 as {name}")),
+            length => Ok(length),
         }
     }
 
@@ -117,13 +207,15 @@ impl<'a> Side<'a> {
             number: number.into(),
             ep,
         };
-        same(&self.wait(self.conn)?, &expected, "connection event")
+        let what = format!("{:?}", EventNumber::from(number));
+        let seen = self.wait_for(self.conn, &what)?;
+        same(&seen, &expected, "connection event")
     }
 
     /// Checks that the connection of `ep` ends by a fault. Each side may see it as broken or as the peer's disconnect:
     /// the two race.
     pub(crate) fn ends(&self, ep: usize) -> Check {
-        match self.wait(self.conn)? {
+        match self.wait_for(self.conn, "the end of the connection")? {
             Seen::Connection { number, ep: seen }
                 if seen == ep
                     && (number == EventNumber::from(ConnectionEvent::Broken)
@@ -155,7 +247,7 @@ impl<'a> Side<'a> {
 
     /// Waits for the next request at a service point of this side.
     pub(crate) fn request(&self) -> Check<usize> {
-        match self.wait(self.cr)? {
+        match self.wait_for(self.cr, "DAT_CONNECTION_REQUEST_EVENT")? {
             Seen::Request { cr, .. } => Ok(cr),
             other => broken(format!(
                 "dat_evd_wait returned {other:?}; expected a connection request"
@@ -186,6 +278,7 @@ impl<'a> Side<'a> {
 
     /// Waits for the next connection event of `evd`, with its private data.
     pub(crate) fn wait_with_data(&self, evd: usize) -> Check<(Seen, Vec<u8>)> {
+        let _awaits = calls::awaits(format!("an event on {}", self.name_of(evd)));
         expect_ok(self.dat.evd_wait_data(evd, TIMEOUT), "dat_evd_wait (10 s)")
     }
 
@@ -249,6 +342,28 @@ impl Memory {
         for b in self.bytes {
             b.store(byte, Ordering::Relaxed);
         }
+    }
+
+    pub(crate) fn byte(&self, at: usize) -> u8 {
+        self.bytes[at].load(Ordering::Relaxed)
+    }
+
+    /// Returns byte `at` of the pattern `seed`. Neither a shift nor an exchange of two blocks of the same length keeps it.
+    fn of_pattern(seed: u64, at: usize) -> u8 {
+        let at = at as u64;
+        (at ^ at >> 8 ^ (at >> 16).wrapping_mul(31) ^ seed.wrapping_mul(97)) as u8
+    }
+
+    /// Fills the memory with the pattern `seed`.
+    pub(crate) fn pattern(&self, seed: u64) {
+        for (at, byte) in self.bytes.iter().enumerate() {
+            byte.store(Self::of_pattern(seed, at), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the first byte that is not of the pattern `seed`.
+    pub(crate) fn first_difference(&self, seed: u64) -> Option<usize> {
+        (0..self.bytes.len()).find(|at| self.byte(*at) != Self::of_pattern(seed, *at))
     }
 
     pub(crate) fn is_all(&self, byte: u8) -> bool {

@@ -22,6 +22,7 @@ pub mod matrix;
 mod names;
 pub mod pages;
 mod peer;
+mod printed;
 mod progress;
 pub mod raw;
 mod revoke;

@@ -130,13 +130,20 @@ pub(super) fn ep_param_in(from: &v2::DatEpParam) -> v1::DatEpParam {
     // SAFETY: all zero is a value: words and NULL pointers.
     let mut to: v1::DatEpParam = unsafe { zeroed() };
     alike!(from => to: pz_handle recv_evd_handle request_evd_handle connect_evd_handle srq_handle);
-    let (old, new) = (&from.ep_attr, &mut to.ep_attr);
+    to.ep_attr = ep_attr_in(&from.ep_attr);
+    to
+}
+
+/// Converts the attributes of dat_ep_create.
+pub(super) fn ep_attr_in(old: &v2::DatEpAttr) -> v1::DatEpAttr {
+    // SAFETY: all zero is a value: words and NULL pointers.
+    let mut new: v1::DatEpAttr = unsafe { zeroed() };
     alike!(old => new:
         service_type qos recv_completion_flags request_completion_flags max_recv_dtos max_request_dtos max_recv_iov
         max_request_iov max_rdma_read_in max_rdma_read_out srq_soft_hw max_rdma_read_iov max_rdma_write_iov);
     new.max_message_size = old.max_message_size.into();
     new.max_rdma_size = old.max_rdma_size.into();
-    to
+    new
 }
 
 /// Converts a mask of 2.0's fields: 1.2 has no `COMM`, so bits of later fields are one lower. The attribute bits are

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use dat_abi::types::DatSrqAttr;
-use dat_abi::v2_0::types::{DatEpParam, DatIaAttr, DatLmrTriplet, DatRmrTriplet};
+use dat_abi::v2_0::types::{DatEpAttr, DatEpParam, DatIaAttr, DatLmrTriplet, DatRmrTriplet};
 
 use super::{Dat, Table, convert, value};
 
@@ -77,6 +77,27 @@ impl Dat {
         let code = each!(self.ep_create {
             V1_2(ia, pz, recv, request, connect, ptr::null(), &mut ep),
             V2_0(ia, pz, recv, request, connect, ptr::null(), &mut ep)
+        });
+        value(code, ep)
+    }
+
+    /// Calls dat_ep_create with these attributes; `evds` are for receives, requests and connections.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn ep_create_with(
+        &self,
+        ia: usize,
+        pz: usize,
+        evds: [usize; 3],
+        attr: &DatEpAttr,
+    ) -> Result<usize, u32> {
+        let mut ep = 0;
+        let [recv, request, connect] = evds;
+        let old = convert::ep_attr_in(attr);
+        let code = each!(self.ep_create {
+            V1_2(ia, pz, recv, request, connect, &old, &mut ep),
+            V2_0(ia, pz, recv, request, connect, attr, &mut ep)
         });
         value(code, ep)
     }

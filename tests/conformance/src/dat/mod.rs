@@ -43,6 +43,8 @@ pub struct Dat {
     load: usize,
     /// How statements about load report that they go on.
     progress: Progress,
+    /// True if nothing else runs in this process.
+    alone: bool,
 }
 
 const NOT_IMPLEMENTED: u32 = Error::of(Kind::NotImplemented).code();
@@ -175,6 +177,7 @@ impl Dat {
             launcher: None,
             load: 1000,
             progress: Progress::default(),
+            alone: false,
         };
         if let Ok((ia, _)) = dat.ia_open() {
             // SAFETY: the provider has just made that handle.
@@ -219,6 +222,18 @@ impl Dat {
     /// Returns the number of connections of statements about load.
     pub(crate) fn load(&self) -> usize {
         self.load
+    }
+
+    /// Says that nothing else runs in this process, so that its memory is the provider's.
+    #[must_use]
+    pub fn alone(mut self) -> Self {
+        self.alone = true;
+        self
+    }
+
+    /// Returns true if nothing else runs in this process.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone
     }
 
     /// Returns how to start a second process.

@@ -8,6 +8,7 @@ use super::statements;
 use crate::dat::{Dat, Extension, Post};
 use crate::event::SUCCESS;
 use crate::fixture::{ABRUPT, Pair, Side};
+use crate::printed::printed;
 use crate::verdict::{Check, holds, ok, refused, same};
 
 statements! {
@@ -190,8 +191,13 @@ fn unknown(dat: &Dat) -> Check {
 fn prints(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     for handle in [pair.a.ia, pair.from, pair.a.request] {
-        let code = dat.extension(handle, Extension::PRINT_COUNTERS, &[0, 0]);
+        let print = || dat.extension(handle, Extension::PRINT_COUNTERS, &[0, 0]);
+        let (code, text) = printed(print)?;
         ok(code, "dat_ib_print_counters")?;
+        holds(
+            !text.trim().is_empty(),
+            "dat_ib_print_counters printed nothing, neither to standard output nor to standard error",
+        )?;
     }
     Ok(())
 }

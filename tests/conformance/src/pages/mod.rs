@@ -2,6 +2,7 @@
 //! dat_ep_disconnect, sentence by sentence.
 
 mod adapters;
+mod bulk;
 mod common;
 mod completions;
 mod connections;
@@ -10,10 +11,13 @@ mod datagrams;
 mod disconnect;
 mod endpoints;
 mod events;
+mod growth;
 mod handles;
 mod notification;
+mod order;
 mod processes;
 mod regions;
+mod rights;
 mod service_points;
 mod shared_receive;
 mod traffic;
@@ -56,6 +60,10 @@ pub const STATEMENTS: &[&[Statement]] = &[
     counters::STATEMENTS,
     common::STATEMENTS,
     traffic::STATEMENTS,
+    rights::STATEMENTS,
+    order::STATEMENTS,
+    bulk::STATEMENTS,
+    growth::STATEMENTS,
     processes::STATEMENTS,
 ];
 

@@ -172,7 +172,10 @@ fn post(dat: &Dat, ep: usize, what: Post, iov: &[DatLmrTriplet], cookie: u64) ->
 /// Checks that the next event of `evd` is a success with this cookie, for a thread that has no [`Side`].
 fn completes(dat: &Dat, evd: usize, cookie: u64) -> Check {
     let begin = Instant::now();
-    let (seen, _) = expect_ok(dat.evd_wait(evd, TIMEOUT, 1), "dat_evd_wait (10 s)")?;
+    let what = format!("the completion with cookie {cookie}");
+    let call = format!("dat_evd_wait (10 s) for {what}");
+    let _awaits = crate::calls::awaits(what);
+    let (seen, _) = expect_ok(dat.evd_wait(evd, TIMEOUT, 1), &call)?;
     same(
         &seen.completion(),
         &Some((cookie, SUCCESS)),

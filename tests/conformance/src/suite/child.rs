@@ -62,6 +62,7 @@ pub fn serve(words: &[String]) -> ExitCode {
     let dat = match open(&subject) {
         Ok(dat) => dat
             .with_launcher(same_program())
+            .alone()
             .with_progress(move || tell(progress.as_ref(), &Report::Progress)),
         Err(why) => {
             report(Report::Unusable(why));

@@ -34,12 +34,14 @@ pub fn judge_all(
         });
     }
     let mut judged = Vec::new();
+    let mut patience = Patience::new(plan.timeout);
     for group in groups {
         let mut left = group;
         // A process that crashes or hangs leaves statements to a next one.
         while !left.is_empty() {
-            let mut run = Run::start(subject, plan, &left)?;
-            for judgement in run.finish()? {
+            let mut run = Run::start(subject, plan, &left, patience.limit)?;
+            for mut judgement in run.finish()? {
+                patience.take(&mut judgement.outcome);
                 each(&judgement);
                 judged.push(judgement);
             }
@@ -48,6 +50,45 @@ pub fn judge_all(
         }
     }
     Ok(judged)
+}
+
+/// Statements that hang in a row until the time limit is shortened.
+const HANGS: usize = 3;
+/// The shortened time limit: longer than the 10 s that a statement waits for an event.
+const SHORT: Duration = Duration::from_secs(15);
+
+/// The time limit: a provider that hangs always is not waited for to the end each time.
+struct Patience {
+    limit: Duration,
+    whole: Duration,
+    hangs: usize,
+}
+
+impl Patience {
+    const fn new(whole: Duration) -> Self {
+        Self {
+            limit: whole,
+            whole,
+            hangs: 0,
+        }
+    }
+
+    /// Counts hangs in a row, and says in the last one's reason that the limit is another from here on.
+    fn take(&mut self, outcome: &mut Outcome) {
+        let Outcome::Hung(why) = outcome else {
+            self.hangs = 0;
+            self.limit = self.whole;
+            return;
+        };
+        self.hangs += 1;
+        if self.hangs == HANGS && SHORT < self.whole {
+            self.limit = SHORT;
+            *why += &format!(
+                "; {HANGS} statements hung in a row, so the limit is {} s until one does not",
+                SHORT.as_secs()
+            );
+        }
+    }
 }
 
 type Numbered = (usize, &'static Statement);
@@ -90,14 +131,19 @@ enum Stage {
 }
 
 impl Run {
-    fn start(subject: &Subject, plan: &Plan, statements: &[Numbered]) -> Result<Self, SuiteError> {
+    fn start(
+        subject: &Subject,
+        plan: &Plan,
+        statements: &[Numbered],
+        timeout: Duration,
+    ) -> Result<Self, SuiteError> {
         let numbers: Vec<usize> = statements.iter().map(|(number, _)| *number).collect();
         let mut words = child::words(subject);
         words.push(child::task(&numbers));
         Ok(Self {
             process: Process::start(plan, &words)?,
             statements: statements.to_vec(),
-            timeout: plan.timeout,
+            timeout,
             tested: Vec::new(),
         })
     }
@@ -337,5 +383,36 @@ impl Drop for Process {
         self.kill();
         // After the kill this returns at once.
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_some_hangs_in_a_row_the_limit_is_short_until_one_statement_does_not_hang() {
+        let whole = Duration::from_secs(60);
+        let mut patience = Patience::new(whole);
+        let hang = |patience: &mut Patience| {
+            let mut outcome = Outcome::Hung("silent".into());
+            patience.take(&mut outcome);
+            outcome.why().unwrap_or_default().to_owned()
+        };
+        assert_eq!(hang(&mut patience), "silent");
+        assert_eq!(hang(&mut patience), "silent");
+        assert_eq!(patience.limit, whole);
+        let said = hang(&mut patience);
+        assert!(said.contains("3 statements hung in a row"), "{said}");
+        assert_eq!(patience.limit, SHORT);
+        assert_eq!(hang(&mut patience), "silent");
+        patience.take(&mut Outcome::Holds);
+        assert_eq!(patience.limit, whole);
+        // A limit that is short already stays.
+        let mut short = Patience::new(Duration::from_secs(2));
+        for _ in 0..4 {
+            assert_eq!(hang(&mut short), "silent");
+        }
+        assert_eq!(short.limit, Duration::from_secs(2));
     }
 }
