@@ -85,6 +85,12 @@ pub static EXCEPTIONS: &[Exception] = &[
         why: "rdma_rxe of Linux 6.1 completes the receive with IBV_WC_LOC_QP_OP_ERR: it fails as DAT_DTO_ERR_LOCAL_EP",
     },
     Exception {
+        page: "dat_ep_post_send",
+        says: "Without that flag it does not wake that peer.",
+        providers: &[Ibverbs, Kernel],
+        why: "a verbs completion does not say whether its message was solicited, so a wait ends with each",
+    },
+    Exception {
         page: "dat_ep_connect",
         says: "Endpoints of two processes connect, and messages go both ways.",
         providers: &[Loopback],

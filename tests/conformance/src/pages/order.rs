@@ -5,7 +5,7 @@ use dat_core::error::Kind;
 use dat_core::flags::{CompletionFlags, MemPriv};
 
 use super::counters::of_ia;
-use super::statements;
+use super::{NOT_INLINE, statements};
 use crate::dat::{Dat, Post, field};
 use crate::event::{FLUSHED, SUCCESS, Seen};
 use crate::fixture::{ABRUPT, Pair, TIMEOUT, expect_ok};
@@ -43,7 +43,7 @@ fn counts_none(pair: &Pair<'_>, what: &str) -> Check {
 
 fn failure_waits(dat: &Dat) -> Check {
     let pair = Pair::connected(dat)?;
-    let gone = pair.a.memory(64, ALL)?;
+    let gone = pair.a.memory(NOT_INLINE, ALL)?;
     ok(dat.lmr_free(gone.region.lmr), "dat_lmr_free")?;
     // The peer has no receive, so they stay without an answer.
     for cookie in 1..=2 {

@@ -3,7 +3,7 @@
 use dat_core::error::{Error, Kind};
 use dat_core::flags::MemPriv;
 
-use super::statements;
+use super::{NOT_INLINE, statements};
 use crate::dat::{Dat, Post};
 use crate::event::{FLUSHED, REMOTE_ACCESS, SUCCESS};
 use crate::fixture::{Memory, Pair, Side, expect_ok};
@@ -100,13 +100,13 @@ fn receive_right(dat: &Dat) -> Check {
 /// Registers memory of `side` in a PZ that is not the one of its endpoints.
 fn elsewhere(side: &Side<'_>) -> Check<Memory> {
     let zone = expect_ok(side.dat.pz_create(side.ia), "dat_pz_create")?;
-    side.memory_in(zone, 64, ALL)
+    side.memory_in(zone, NOT_INLINE, ALL)
 }
 
 fn zone_of_peer(dat: &Dat) -> Check {
     for write in [true, false] {
         let pair = Pair::connected(dat)?;
-        let (own, far) = (pair.a.memory(64, ALL)?, elsewhere(&pair.b)?);
+        let (own, far) = (pair.a.memory(NOT_INLINE, ALL)?, elsewhere(&pair.b)?);
         own.fill(4);
         far.fill(3);
         let (what, name) = if write {
@@ -129,7 +129,7 @@ fn zone_of_peer(dat: &Dat) -> Check {
 fn own_zone(dat: &Dat) -> Check {
     for kind in ["a send", "an RDMA Write", "an RDMA Read", "a receive"] {
         let pair = Pair::connected(dat)?;
-        let (own, far) = (elsewhere(&pair.a)?, pair.b.memory(64, ALL)?);
+        let (own, far) = (elsewhere(&pair.a)?, pair.b.memory(NOT_INLINE, ALL)?);
         own.fill(4);
         far.fill(3);
         let receives = kind == "a receive";
