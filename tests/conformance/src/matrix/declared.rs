@@ -86,6 +86,12 @@ pub static EXCEPTIONS: &[Exception] = &[
     },
     Exception {
         page: "dat_ep_post_send",
+        says: "A request that fails completes after the requests before it, also if the peer has not answered them.",
+        providers: &[Ibverbs, Kernel],
+        why: "rdma_rxe of Linux 6.1 repeats nothing after a local failure: the requests before it wait for their answers for ever",
+    },
+    Exception {
+        page: "dat_ep_post_send",
         says: "Without that flag it does not wake that peer.",
         providers: &[Ibverbs, Kernel],
         why: "a verbs completion does not say whether its message was solicited, so a wait ends with each",

@@ -156,7 +156,7 @@ pub fn put(dat: &Dat, provider: Provider) -> Vec<String> {
         let what = format!("{}: {}", s.page, s.says);
         let declared = exception(s.page, s.says, provider);
         match (crate::judge(s, dat), declared) {
-            (Ok(()), None) | (Err(Verdict::Broken(_)), Some(_)) => {}
+            (Ok(()), None) | (Err(Verdict::Lacks(_) | Verdict::Broken(_)), Some(_)) => {}
             (Err(Verdict::Lacks(_)), _) if refused.contains(s.page) => {}
             (Err(Verdict::Lacks(why) | Verdict::Broken(why)), _) => {
                 wrong.push(format!("{what}\n    {why}"));
