@@ -70,8 +70,16 @@ pub static REFUSALS: &[Refusal] = &[
     },
 ];
 
-/// All exceptions.
-pub static EXCEPTIONS: &[Exception] = &[
+/// Exceptions that a statement itself allows: it concerns what the provider lacks.
+pub(super) static LACKS: &[Exception] = &[Exception {
+    page: "dat_ep_post_send",
+    says: "Without that flag it does not wake that peer.",
+    providers: &[Ibverbs, Kernel],
+    why: "a verbs completion does not say whether its message was solicited, so a wait ends with each",
+}];
+
+/// Exceptions to what a page demands: the statement is broken.
+pub(super) static EXCEPTIONS: &[Exception] = &[
     Exception {
         page: "dat_lmr_free",
         says: "A DTO that uses a destroyed LMR fails with a protection violation.",
@@ -89,12 +97,6 @@ pub static EXCEPTIONS: &[Exception] = &[
         says: "A request that fails completes after the requests before it, also if the peer has not answered them.",
         providers: &[Ibverbs, Kernel],
         why: "rdma_rxe of Linux 6.1 repeats nothing after a local failure: the requests before it wait for their answers for ever",
-    },
-    Exception {
-        page: "dat_ep_post_send",
-        says: "Without that flag it does not wake that peer.",
-        providers: &[Ibverbs, Kernel],
-        why: "a verbs completion does not say whether its message was solicited, so a wait ends with each",
     },
     Exception {
         page: "dat_ep_connect",

@@ -1,6 +1,6 @@
 //! MATRIX.md: the state of each function, in each version, on each of our providers, and the statements that test it.
 //!
-//! Refusals of a provider are declared ([`REFUSALS`]), and so are its exceptions to statements ([`EXCEPTIONS`]).
+//! Refusals of a provider are declared ([`REFUSALS`]), and so are its exceptions to statements ([`all_exceptions`]).
 //! [`put`] runs all statements on a provider and checks the declarations: a function that is not declared as refused
 //! must have succeeded; one that is must have been refused with the declared code and never have succeeded.
 //! [`markdown`] prints the declarations.
@@ -20,7 +20,8 @@ use crate::dat::{Dat, Extension};
 use crate::pages::{STATEMENTS, of_version};
 use crate::verdict::Verdict;
 
-pub use declared::{EXCEPTIONS, Exception, REFUSALS, Refusal};
+use declared::{EXCEPTIONS, LACKS};
+pub use declared::{Exception, REFUSALS, Refusal};
 pub use library::{LIBRARY, LibraryFunction};
 pub use print::markdown;
 
@@ -134,11 +135,16 @@ pub fn refusal(row: Row, provider: Provider) -> Option<&'static Refusal> {
         .find(|r| r.functions.contains(&row.noted()) && r.providers.contains(&provider))
 }
 
-/// Returns the declared exception of a provider to a statement.
-fn exception(page: &str, says: &str, provider: Provider) -> Option<&'static Exception> {
-    EXCEPTIONS
+/// Returns all exceptions, those that statements allow included.
+pub fn all_exceptions() -> impl Iterator<Item = &'static Exception> {
+    EXCEPTIONS.iter().chain(LACKS)
+}
+
+/// Returns whether one of `declared` is an exception of a provider to a statement.
+fn has(declared: &[Exception], page: &str, says: &str, provider: Provider) -> bool {
+    declared
         .iter()
-        .find(|e| e.page == page && e.says == says && e.providers.contains(&provider))
+        .any(|e| e.page == page && e.says == says && e.providers.contains(&provider))
 }
 
 /// Runs all statements on `dat`, which is `provider`, and compares the results with the declarations. Returns the
@@ -154,14 +160,16 @@ pub fn put(dat: &Dat, provider: Provider) -> Vec<String> {
     let mut wrong = Vec::new();
     for s in STATEMENTS.iter().flat_map(|group| of_version(group, api)) {
         let what = format!("{}: {}", s.page, s.says);
-        let declared = exception(s.page, s.says, provider);
-        match (crate::judge(s, dat), declared) {
-            (Ok(()), None) | (Err(Verdict::Lacks(_) | Verdict::Broken(_)), Some(_)) => {}
-            (Err(Verdict::Lacks(_)), _) if refused.contains(s.page) => {}
-            (Err(Verdict::Lacks(why) | Verdict::Broken(why)), _) => {
+        let [breaks, lacks] =
+            [EXCEPTIONS, LACKS].map(|declared| has(declared, s.page, s.says, provider));
+        match crate::judge(s, dat) {
+            Ok(()) if !breaks && !lacks => {}
+            Err(Verdict::Broken(_)) if breaks => {}
+            Err(Verdict::Lacks(_)) if lacks || refused.contains(s.page) => {}
+            Err(Verdict::Lacks(why) | Verdict::Broken(why)) => {
                 wrong.push(format!("{what}\n    {why}"));
             }
-            (Ok(()), Some(_)) => {
+            Ok(()) => {
                 wrong.push(format!(
                     "{what}\n    The statement holds, but is declared an exception."
                 ));

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use dat_core::error::Kind;
 
-use super::{EXCEPTIONS, LIBRARY, Provider, REFUSALS, Refusal, Row, refusal, rows};
+use super::{LIBRARY, Provider, REFUSALS, Refusal, Row, all_exceptions, refusal, rows};
 use crate::api::Api;
 use crate::pages::{STATEMENTS, Statement};
 
@@ -136,9 +136,7 @@ fn totals(out: &mut String) {
         all_statements().count() - both,
     );
     let broken = |provider: Provider| {
-        let of = EXCEPTIONS
-            .iter()
-            .filter(|e| e.providers.contains(&provider));
+        let of = all_exceptions().filter(|e| e.providers.contains(&provider));
         format!("{} {}", provider.name(), of.count())
     };
     line!(
@@ -191,7 +189,7 @@ fn exceptions(out: &mut String) {
     line!(out, "\n## Exceptions\n");
     line!(out, "| page | statement | does not hold on | because |");
     line!(out, "|---|---|---|---|");
-    for e in EXCEPTIONS {
+    for e in all_exceptions() {
         let providers: Vec<_> = e.providers.iter().map(|p| p.name()).collect();
         line!(
             out,
