@@ -33,8 +33,6 @@ const LOOKS_OF_A_READING: u32 = 4;
 
 /// What the leader does after a look.
 enum Step {
-    /// Its wait has ended, or another thread leads.
-    Return,
     /// Something has arrived since.
     LookAgain,
     /// Polls for more, for this time.
@@ -345,17 +343,16 @@ impl Hub {
         let mut woken = false;
         let mut spun: Option<(Duration, Instant)> = None;
         loop {
-            let step = self.look(permit, leads, woken, &mut spun);
-            if let Step::Return = step {
+            let Some(step) = self.look(permit, leads, woken, &mut spun) else {
                 return Parked::Woken;
-            }
+            };
             let left = left();
             // Also where a peer keeps this thread from sleeping.
             if left == Some(Duration::ZERO) {
                 return Parked::TimedOut;
             }
             match step {
-                Step::Return | Step::LookAgain => {}
+                Step::LookAgain => {}
                 Step::Spin(budget) => {
                     let begin = Instant::now();
                     let budget_left = left.map_or(budget, |left| left.min(budget));
@@ -386,7 +383,7 @@ impl Hub {
         }
     }
 
-    /// Receives, transmits and runs upcalls as the leader, and decides what it does next. `woken`: a sleep has just ended. `spun` is the
+    /// Receives, transmits and runs upcalls as the leader, and decides what it does next; `None` if its wait has ended, or another thread leads. `woken`: a sleep has just ended. `spun` is the
     /// last spin that found nothing.
     fn look(
         self: &Arc<Self>,
@@ -394,7 +391,7 @@ impl Hub {
         leads: &mut bool,
         woken: bool,
         spun: &mut Option<(Duration, Instant)>,
-    ) -> Step {
+    ) -> Option<Step> {
         let mut state = self.state.lock();
         let now = clock::now();
         state.disarm();
@@ -405,7 +402,7 @@ impl Hub {
             Arrived::Nothing
         };
         if arrived == Arrived::Handled && permit.take() {
-            return Step::Return;
+            return None;
         }
         // A signal that comes later is still there when the thread sleeps.
         self.wakers.leader.clear();
@@ -430,17 +427,17 @@ impl Hub {
             let due = state.engine.poll_timeout();
             *leads = state.driver.roles.take_lead(due, &self.wakers);
             if !*leads {
-                return Step::Return;
+                return None;
             }
         }
         if permit.take() {
             self.wake(&mut state);
-            return Step::Return;
+            return None;
         }
         // The consumer is not about to reply after all.
         state.transmit(now, false);
         let found = received || arrived != Arrived::Nothing;
-        self.decide(&mut state, now, found, spun)
+        Some(self.decide(&mut state, now, found, spun))
     }
 
     /// Decides what the leader does after a look, and prepares its sleep. `found`: something arrived that ended no wait.
