@@ -53,7 +53,8 @@ impl Hub {
         let now = clock::now();
         engine.memory().prepare(now);
         ports.drain_mailbox(engine, channels, now);
-        if ports.finish_takeover(share, &self.descriptors).is_err() {
+        let replaced = ports.finish_takeover(share, &self.descriptors).is_ok();
+        if !replaced || ports.claim_rest().is_err() {
             peers.back_off(ports, &self.descriptors);
         }
         // A receive ring of the former holder wakes no thread.
