@@ -150,12 +150,12 @@ impl Member {
     }
 
     /// Releases `what`.
-    pub fn release(&self, what: Destination) {
+    ///
+    /// # Errors
+    /// As `sendmsg`.
+    pub fn release(&self, what: Destination) -> io::Result<()> {
         let release = FromMember::Release(what).encode();
-        // If the holder has ended, the claim has ended with it.
-        if let Err(error) = packets::send(self.connection.as_fd(), &release, &[]) {
-            tracing::debug!(%error, ?what, "cannot release a claim at the port's holder");
-        }
+        packets::send(self.connection.as_fd(), &release, &[])
     }
 
     /// Takes the next datagram into `buffer` without waiting: its sender, its ECN bits, its bytes.

@@ -31,7 +31,7 @@ impl Hub {
                 return;
             }
             if !ports.holder_is_gone() {
-                if ports.claim_rest().is_err() {
+                if ports.send_pending().is_err() {
                     peers.back_off(ports, &self.descriptors);
                 }
                 return;
@@ -54,7 +54,7 @@ impl Hub {
         engine.memory().prepare(now);
         ports.drain_mailbox(engine, channels, now);
         let replaced = ports.finish_takeover(share, &self.descriptors).is_ok();
-        if !replaced || ports.claim_rest().is_err() {
+        if !replaced || ports.send_pending().is_err() {
             peers.back_off(ports, &self.descriptors);
         }
         // A receive ring of the former holder wakes no thread.
@@ -62,6 +62,15 @@ impl Hub {
         ports.drain_shared(engine, channels, now);
         state.transmit(now, false);
         self.wake(&mut state);
+    }
+
+    /// Gives back `service`, at once or as soon as the port's holder reads what this process sends it.
+    pub(crate) fn release_service(&self, state: &mut State, service: u64) {
+        let State { ports, peers, .. } = state;
+        if !ports.release_service(service) {
+            peers.back_off(ports, &self.descriptors);
+            state.driver.roles.wake_helper(&self.wakers);
+        }
     }
 
     /// Serves connecting processes of this host, and breaks the connections to those that have ended.

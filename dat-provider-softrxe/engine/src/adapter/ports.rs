@@ -81,6 +81,8 @@ pub(crate) struct Ports {
     takeover_failures: u32,
     /// What the present share is still to claim, after a takeover.
     unclaimed: Vec<Destination>,
+    /// Services that this engine has given up, and the present share is still to release.
+    unreleased: Vec<(u64, Service)>,
 }
 
 impl Ports {
@@ -127,6 +129,7 @@ impl Ports {
             capture,
             takeover_failures: 0,
             unclaimed: Vec::new(),
+            unreleased: Vec::new(),
         };
         Ok((ports, liveness))
     }
@@ -211,6 +214,13 @@ impl Ports {
         if self.services.contains_key(&id) {
             return Ok(false);
         }
+        if let Some(index) = self.unreleased.iter().position(|(other, _)| *other == id) {
+            let (_, service) = self.unreleased.swap_remove(index);
+            self.services.insert(id, service);
+            // A new holder may not have it.
+            self.unclaimed.push(Destination::Service(id));
+            return Ok(true);
+        }
         match self.share.claim_service(self.local, id) {
             Ok(service) => {
                 self.services.insert(id, service);
@@ -221,13 +231,23 @@ impl Ports {
         }
     }
 
-    /// Gives back a service that [`claim_service`](Self::claim_service) registered.
-    pub(crate) fn release_service(&mut self, id: u64) {
-        // Before the service is dropped: other processes may take its name as soon as that is done.
-        let what = Destination::Service(id);
-        self.unclaimed.retain(|other| *other != what);
-        self.share.release(what);
-        self.services.remove(&id);
+    /// Gives back a service that [`claim_service`](Self::claim_service) registered. Returns false if the port's holder does not read fast
+    /// enough: [`send_pending`](Self::send_pending) is to be called later.
+    pub(crate) fn release_service(&mut self, id: u64) -> bool {
+        self.unclaimed
+            .retain(|other| *other != Destination::Service(id));
+        self.unreleased
+            .extend(self.services.remove(&id).map(|service| (id, service)));
+        self.send_releases().is_ok()
+    }
+
+    fn send_releases(&mut self) -> io::Result<()> {
+        // A service is dropped after its release: other processes may take its name as soon as it is dropped.
+        while let Some((id, _)) = self.unreleased.last() {
+            self.share.release(Destination::Service(*id))?;
+            self.unreleased.pop();
+        }
+        Ok(())
     }
 
     /// Reads what has arrived, up to a bound, and passes it to `engine`: messages of the connection manager after what arrived in

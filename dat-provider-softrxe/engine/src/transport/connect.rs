@@ -82,7 +82,7 @@ pub(super) fn listen(
     let qual = claim_qual(hub, &mut state, conn_qual)?;
     let service = service_id::tcp(port_of(qual));
     if let Err(error) = state.engine.listen(service) {
-        state.ports.release_service(service);
+        hub.release_service(&mut state, service);
         return Err(cm_error(error));
     }
     state.connections.add_service(service, token);
@@ -94,7 +94,7 @@ pub(super) fn listen(
             state.connections.add_service(datagrams, token);
             service_ids.push(datagrams);
         } else {
-            state.ports.release_service(datagrams);
+            hub.release_service(&mut state, datagrams);
         }
     }
     if service_ids.len() == 1 {

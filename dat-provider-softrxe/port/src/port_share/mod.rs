@@ -180,8 +180,8 @@ impl PortShare {
             }
             other => other?,
         };
-        if !granted {
-            self.release(what);
+        if !granted && let Err(error) = self.release(what) {
+            tracing::debug!(%error, ?what, "cannot take back a refused claim");
         }
         Ok(granted)
     }
@@ -218,20 +218,34 @@ impl PortShare {
                 holder.claim(what);
                 Ok(())
             }
-            Self::Member(member) => match member.claim(what) {
-                Err(error) if is_holder_gone(&error) => Ok(()),
-                done => done,
-            },
+            Self::Member(member) => unless_gone(member.claim(what)),
         }
     }
 
-    /// Releases what this process claimed.
-    pub fn release(&mut self, what: Destination) {
+    /// Releases what this process claimed. If the holder has ended, the claim has ended with it.
+    ///
+    /// # Errors
+    /// As `sendmsg`: `WouldBlock` if the holder does not read fast enough. It keeps the claim until the call is repeated.
+    pub fn release(&mut self, what: Destination) -> io::Result<()> {
         match self {
-            Self::Holder(holder) => holder.release(what),
-            Self::Member(member) => member.release(what),
+            Self::Holder(holder) => {
+                holder.release(what);
+                Ok(())
+            }
+            Self::Member(member) => unless_gone(member.release(what)),
         }
     }
+}
+
+/// Returns `sent`, or success if the holder has ended.
+fn unless_gone(sent: io::Result<()>) -> io::Result<()> {
+    sent.or_else(|error| {
+        if is_holder_gone(&error) {
+            Ok(())
+        } else {
+            Err(error)
+        }
+    })
 }
 
 /// Returns true for an error that a member gets because the holder has ended.
@@ -243,7 +257,7 @@ pub fn is_holder_gone(error: &io::Error) -> bool {
     )
 }
 
-/// A service id that this process listens on. Call [`PortShare::release`] before it is dropped.
+/// A service id that this process listens on. It is dropped after [`PortShare::release`] has succeeded: then other processes may take it.
 #[derive(Debug)]
 pub struct Service {
     /// The lock against other processes of the user.
@@ -408,7 +422,7 @@ mod tests {
         });
         let ((slot, _life), member) = other;
         assert_eq!((slot, refused.kind()), (8, ErrorKind::AddrInUse));
-        holder.release(Destination::Service(5));
+        holder.release(Destination::Service(5)).expect("a release");
         drop(service);
         member.claim_service(ip, 5).unwrap();
     }

@@ -24,7 +24,7 @@ impl Ports {
         self.share.takeover(self.policy)
     }
 
-    /// Replaces the share of a holder that is gone by the result of an [`attempt_takeover`]. [`claim_rest`](Self::claim_rest) then
+    /// Replaces the share of a holder that is gone by the result of an [`attempt_takeover`]. [`send_pending`](Self::send_pending) then
     /// registers this engine's slot and services with it.
     ///
     /// # Errors
@@ -75,14 +75,16 @@ impl Ports {
         // The last is claimed first. Without the slot no message for a connection arrives.
         unclaimed.push(Destination::Slot(self.slot));
         self.unclaimed = unclaimed;
+        self.unreleased.clear();
         Ok(())
     }
 
-    /// Registers with the present share what it does not have yet, after a takeover.
+    /// Sends the port's holder the releases and claims that it does not have yet.
     ///
     /// # Errors
-    /// As `sendmsg`: `WouldBlock` if the new holder does not read fast enough. The call is to be repeated.
-    pub(crate) fn claim_rest(&mut self) -> io::Result<()> {
+    /// As `sendmsg`: `WouldBlock` if the holder does not read fast enough. The call is to be repeated.
+    pub(crate) fn send_pending(&mut self) -> io::Result<()> {
+        self.send_releases()?;
         while let Some(what) = self.unclaimed.last() {
             self.share.claim(*what)?;
             self.unclaimed.pop();
@@ -106,6 +108,7 @@ pub(crate) fn attempt_takeover(
 mod tests {
     use std::sync::Arc;
 
+    use softrxe_port::holder::Holder;
     use softrxe_port::port_share::Policy;
 
     use super::*;
@@ -134,34 +137,45 @@ mod tests {
         assert_eq!(done, 0, "{}", io::Error::last_os_error());
     }
 
-    /// The new holder reads nothing at first, and the connection to it has room for some claims only.
-    #[test]
-    fn what_a_slow_holder_did_not_take_is_claimed_later() {
-        let ip = "127.77.7.1".parse().expect("an address");
+    fn open(ip: &str) -> Ports {
+        let ip = ip.parse().expect("an address");
         let (mut ports, _liveness) =
             Ports::open(ip, MTU, Policy::default(), 0, None, false).expect("ports");
         for id in 0..SERVICES {
             assert!(ports.claim_service(id).expect("a claim"));
         }
-        let PortShare::Holder(mut holder) = take("127.77.7.2") else {
-            panic!("the port of the other address is in use");
+        ports
+    }
+
+    /// Returns the holder of the port of `ip`, and a member with a short send buffer.
+    fn share(ip: &str) -> (Box<Holder>, PortShare) {
+        let PortShare::Holder(holder) = take(ip) else {
+            panic!("the port of {ip} is in use");
         };
-        let member = take("127.77.7.2");
+        let member = take(ip);
         shorten_send_buffer(&member);
+        (holder, member)
+    }
+
+    /// The new holder reads nothing at first, and the connection to it has room for some claims only.
+    #[test]
+    fn what_a_slow_holder_did_not_take_is_claimed_later() {
+        let mut ports = open("127.77.7.1");
+        let (mut holder, member) = share("127.77.7.2");
         let descriptors = Descriptors::new(Arc::clone(ports.socket())).expect("descriptors");
 
         let replaced = ports.finish_takeover(Ok(member), &descriptors);
         assert!(replaced.is_ok(), "{replaced:?}");
-        assert!(ports.claim_rest().is_err(), "all claims had room");
+        assert!(ports.send_pending().is_err(), "all claims had room");
         assert!(!ports.holder_is_gone());
         // The last that would be claimed.
         let Some(&Destination::Service(released)) = ports.unclaimed.first() else {
             panic!("no claim is left");
         };
-        ports.release_service(released);
+        assert!(!ports.release_service(released), "a release had room");
         for _ in 0..SERVICES {
             holder.poll_members();
-            if ports.claim_rest().is_ok() {
+            if ports.send_pending().is_ok() {
                 break;
             }
         }
@@ -172,6 +186,35 @@ mod tests {
         for id in 0..SERVICES {
             let is_free = holder.claim(Destination::Service(id));
             assert_eq!(is_free, id == released, "service {id}");
+        }
+    }
+
+    /// The holder reads nothing while services are given up. Each stays this engine's until its release is sent.
+    #[test]
+    fn what_a_slow_holder_did_not_take_is_released_later() {
+        let mut ports = open("127.77.7.3");
+        let (mut holder, member) = share("127.77.7.4");
+        let descriptors = Descriptors::new(Arc::clone(ports.socket())).expect("descriptors");
+        ports
+            .finish_takeover(Ok(member), &descriptors)
+            .expect("a new share");
+        while ports.send_pending().is_err() {
+            holder.poll_members();
+        }
+        holder.poll_members();
+        let sent = (0..SERVICES)
+            .filter(|id| ports.release_service(*id))
+            .count();
+        assert!(sent < SERVICES as usize, "all releases had room");
+        let (kept, _) = ports.unreleased[0];
+        assert!(ports.claim_service(kept).expect("a claim"));
+        while ports.send_pending().is_err() {
+            holder.poll_members();
+        }
+        holder.poll_members();
+        for id in 0..SERVICES {
+            let is_free = holder.claim(Destination::Service(id));
+            assert_eq!(is_free, id != kept, "service {id}");
         }
     }
 }
