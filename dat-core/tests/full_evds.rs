@@ -1,0 +1,172 @@
+//! Connection events and requests whose EVD is full.
+
+mod common;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Events, open, qp, request};
+use dat_core::ep::{Ep, EpParts};
+use dat_core::error::{Error, Subtype};
+use dat_core::evd::Evd;
+use dat_core::event::{AsyncEvent, Event};
+use dat_core::flags::{Close, EvdFlags};
+use dat_core::head::raw;
+use dat_core::pz::Pz;
+use dat_core::sp::Sp;
+
+const LONG: Option<Duration> = Some(Duration::from_secs(10));
+
+#[test]
+fn a_connection_event_without_room_is_an_asynchronous_error() {
+    let ia = open();
+    let evd = Evd::create(ia, 1, None, EvdFlags::CONNECTION).unwrap();
+    let requests = Evd::create(ia, 4, None, EvdFlags::DTO).unwrap();
+    let parts = EpParts {
+        pz: Some(Pz::create(ia).unwrap()),
+        recv_evd: Some(requests),
+        request_evd: Some(requests),
+        connect_evd: Some(evd),
+        srq: None,
+    };
+    for _ in 0..2 {
+        let ep = Ep::create(ia, parts, None).unwrap();
+        ep.connect(IpAddr::V4(Ipv4Addr::LOCALHOST), 1, None, &[], 0, 0)
+            .unwrap();
+        qp(ep).establish();
+    }
+    let mut sink = Events::default();
+    ia.async_evd().unwrap().wait(LONG, 1, &mut sink).unwrap();
+    assert_eq!(
+        sink.0,
+        [Event::Async {
+            number: AsyncEvent::EvdOverflow,
+            handle: raw(evd),
+            reason: 0
+        }]
+    );
+    ia.close(Close::Abrupt).unwrap();
+}
+
+#[test]
+fn connection_events_may_go_to_another_open_of_the_adapter() {
+    let (ia, other) = (open(), open());
+    let evd = Evd::create(other, 4, None, EvdFlags::CONNECTION).unwrap();
+    let requests = Evd::create(ia, 4, None, EvdFlags::DTO).unwrap();
+    let parts = EpParts {
+        pz: Some(Pz::create(ia).unwrap()),
+        recv_evd: Some(requests),
+        request_evd: Some(requests),
+        connect_evd: Some(evd),
+        srq: None,
+    };
+    let connected = || {
+        let ep = Ep::create(ia, parts, None).unwrap();
+        let to = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        ep.connect(to, 1, None, &[], 0, 0).unwrap();
+        ep
+    };
+    let (first, second) = (connected(), connected());
+    qp(first).establish();
+    let mut sink = Events::default();
+    evd.dequeue(&mut sink).unwrap();
+    assert_eq!(evd.free(), Err(Error::state(Subtype::InvalidStateEvdInUse)));
+    // The owner of the EVD may close its IA at once; the endpoints then drop their events.
+    let begun = std::time::Instant::now();
+    other.close(Close::Abrupt).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    qp(second).establish();
+    assert!(!evd.head.alive());
+    first.free().unwrap();
+    second.free().unwrap();
+    // Completions cannot go to an EVD of another IA.
+    let third = open();
+    let foreign = Evd::create(third, 4, None, EvdFlags::DTO).unwrap();
+    let wrong = EpParts {
+        recv_evd: Some(foreign),
+        connect_evd: None,
+        ..parts
+    };
+    assert_eq!(
+        Ep::create(ia, wrong, None).map(|_| ()),
+        Err(Error::handle(Subtype::InvalidHandleEvdRecv))
+    );
+    third.close(Close::Abrupt).unwrap();
+    ia.close(Close::Abrupt).unwrap();
+}
+
+#[test]
+fn a_connection_request_without_room_is_refused() {
+    let ia = open();
+    let evd = Evd::create(ia, 1, None, EvdFlags::CR).unwrap();
+    Sp::psp_create(ia, Some(4711), evd, false).unwrap();
+    let first = request(4711);
+    let second = request(4711);
+    assert_eq!(Arc::strong_count(&first), 2, "waits for its answer");
+    assert_eq!(Arc::strong_count(&second), 1, "is refused");
+    let mut sink = Events::default();
+    evd.dequeue(&mut sink).unwrap();
+    assert!(evd.dequeue(&mut sink).is_err());
+    let asynchronous = ia.async_evd().unwrap();
+    asynchronous.dequeue(&mut sink).unwrap();
+    let overflow = Event::Async {
+        number: AsyncEvent::EvdOverflow,
+        handle: raw(evd),
+        reason: 0,
+    };
+    assert_eq!(sink.0[1], overflow);
+    ia.close(Close::Abrupt).unwrap();
+    assert_eq!(Arc::strong_count(&first), 1, "refused by the close");
+}
+
+/// Requests of a peer must not fill the asynchronous EVD.
+#[test]
+fn a_burst_of_lost_requests_is_one_asynchronous_error_each_time_that_the_evd_is_full() {
+    let ia = open();
+    let evd = Evd::create(ia, 1, None, EvdFlags::CR).unwrap();
+    Sp::psp_create(ia, Some(4712), evd, false).unwrap();
+    let overflow = Event::Async {
+        number: AsyncEvent::EvdOverflow,
+        handle: raw(evd),
+        reason: 0,
+    };
+    let reported = || {
+        let mut sink = Events::default();
+        while ia.async_evd().unwrap().dequeue(&mut sink).is_ok() {}
+        sink.0
+    };
+    for _ in 0..2 {
+        for _ in 0..20 {
+            request(4712);
+        }
+        assert_eq!(reported(), [overflow]);
+        evd.dequeue(&mut Events::default()).unwrap();
+    }
+    // A report that finds no room is made with the next loss.
+    let others = Evd::create(ia, 1, None, EvdFlags::CONNECTION).unwrap();
+    let requests = Evd::create(ia, 4, None, EvdFlags::DTO).unwrap();
+    let parts = EpParts {
+        pz: Some(Pz::create(ia).unwrap()),
+        recv_evd: Some(requests),
+        request_evd: Some(requests),
+        connect_evd: Some(others),
+        srq: None,
+    };
+    let ep = Ep::create(ia, parts, None).unwrap();
+    let room = ia.async_evd().unwrap().info().unwrap().qlen as usize;
+    for _ in 0..room {
+        ep.connect(IpAddr::V4(Ipv4Addr::LOCALHOST), 1, None, &[], 0, 0)
+            .unwrap();
+        qp(ep).establish();
+        ep.disconnect(Close::Abrupt).unwrap();
+        ep.reset().unwrap();
+        while others.dequeue(&mut Events::default()).is_ok() {}
+    }
+    request(4712);
+    request(4712);
+    assert_eq!(reported().len(), room);
+    request(4712);
+    assert_eq!(reported(), [overflow]);
+    ia.close(Close::Abrupt).unwrap();
+}

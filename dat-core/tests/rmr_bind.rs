@@ -1,0 +1,159 @@
+//! RMR binds through an endpoint.
+
+mod common;
+
+use common::side::side;
+use common::{Events, Null};
+use dat_core::error::{Error, Kind, Subtype};
+use dat_core::event::{DtoOp, Event};
+use dat_core::flags::{Close, CompletionFlags, MemPriv, VaType};
+use dat_core::head::raw;
+use dat_core::lmr::{Lmr, Source};
+use dat_core::pz::Pz;
+use dat_core::rmr::{LmrRange, Rmr};
+
+const NONE: CompletionFlags = CompletionFlags::empty();
+
+#[test]
+fn a_bound_lmr_is_in_use_until_rebind_unbind_or_free() {
+    let side = side(NONE, NONE);
+    let rights = MemPriv::ALL;
+    let at = |address: usize| {
+        Lmr::create(
+            side.ia,
+            Source::Virtual(address),
+            100,
+            side.pz,
+            rights,
+            VaType::Va,
+        )
+        .unwrap()
+    };
+    let (one, two) = (at(0x1000), at(0x2000));
+    let rmr = Rmr::create(side.pz).unwrap();
+    let range = |lmr: &'static Lmr<Null>, offset: u64, length| {
+        let info = lmr.info().unwrap();
+        LmrRange {
+            lmr_context: info.lmr_context,
+            address: info.registered_address.wrapping_add(offset),
+            length,
+        }
+    };
+    let bind = |lmr, range, rights, cookie| {
+        rmr.bind(lmr, range, rights, VaType::Va, side.ep, cookie, NONE)
+    };
+    let read = MemPriv::REMOTE_READ;
+    // 2.0 passes the LMR, 1.2 only its context.
+    let first = bind(Some(one), range(one, 10, 90), read, 1).unwrap();
+    let in_use = Err(Error::state(Subtype::InvalidStateLmrInUse));
+    assert_eq!(one.free(), in_use);
+    let info = rmr.info().unwrap();
+    assert_eq!((info.lmr, info.rmr_context), (raw(one), first));
+    assert_eq!((info.range, info.rights), (range(one, 10, 90), read));
+    let second = bind(None, range(two, 0, 100), read, 2).unwrap();
+    assert_ne!(first, second);
+    assert_eq!(two.free(), in_use);
+    one.free().unwrap();
+    assert_eq!(bind(None, LmrRange::default(), read, 3), Ok(0));
+    assert_eq!(rmr.info().unwrap().lmr, 0);
+    side.qp.finish_requests(3);
+    let mut sink = Events::default();
+    for cookie in 1..=3 {
+        side.evd.dequeue(&mut sink).unwrap();
+        let Some(Event::Dto(dto)) = sink.0.pop() else {
+            panic!("no completion");
+        };
+        assert_eq!((dto.op, dto.rmr), (DtoOp::BindMw, raw(rmr)));
+        assert_eq!((dto.cookie, dto.ep), (cookie, raw(side.ep)));
+    }
+    // Arguments that a bind refuses, numbered as in its version of the API.
+    let dead = range(two, 0, 8);
+    assert_eq!(
+        bind(Some(two), range(two, 1, 100), read, 0),
+        Err(Error::arg(3))
+    );
+    assert_eq!(bind(None, range(two, 1, 100), read, 0), Err(Error::arg(2)));
+    assert_eq!(
+        bind(Some(two), range(two, u64::MAX, 8), read, 0),
+        Err(Error::arg(3))
+    );
+    let odd = MemPriv::from_bits_retain(0x100);
+    assert_eq!(bind(Some(two), dead, odd, 0), Err(Error::arg(4)));
+    let shy = Lmr::create(
+        side.ia,
+        Source::Virtual(0x3000),
+        8,
+        side.pz,
+        MemPriv::LOCAL_READ,
+        VaType::Va,
+    )
+    .unwrap();
+    let write = MemPriv::REMOTE_WRITE;
+    let violation = |kind| Err(Error::of(kind));
+    assert_eq!(
+        bind(Some(shy), range(shy, 0, 8), write, 0),
+        violation(Kind::PrivilegesViolation)
+    );
+    assert!(bind(Some(shy), range(shy, 0, 8), read, 0).is_ok());
+    let other = Pz::create(side.ia).unwrap();
+    let foreign = Lmr::create(
+        side.ia,
+        Source::Virtual(0x4000),
+        8,
+        other,
+        rights,
+        VaType::Va,
+    )
+    .unwrap();
+    assert_eq!(
+        bind(Some(foreign), range(foreign, 0, 8), read, 0),
+        violation(Kind::ProtectionViolation)
+    );
+    let elsewhere = Rmr::create(other).unwrap();
+    assert_eq!(
+        elsewhere.bind(None, range(two, 0, 8), read, VaType::Va, side.ep, 0, NONE),
+        violation(Kind::ProtectionViolation)
+    );
+    two.free().unwrap();
+    assert_eq!(
+        bind(Some(two), dead, read, 0),
+        Err(Error::handle(Subtype::InvalidHandleLmr))
+    );
+    assert_eq!(bind(None, dead, read, 0), Err(Error::arg(2)));
+    assert_eq!(shy.free(), in_use);
+    rmr.free().unwrap();
+    shy.free().unwrap();
+    side.close();
+}
+
+/// A program that binds on an ended connection and takes no event does not use up the memory.
+#[test]
+fn binds_that_are_flushed_at_once_are_refused_while_the_evd_is_full() {
+    let side = side(NONE, NONE);
+    let rmr = Rmr::create(side.pz).unwrap();
+    let nothing = LmrRange {
+        lmr_context: 0,
+        address: 0,
+        length: 0,
+    };
+    let unbind = || {
+        rmr.bind(
+            None,
+            nothing,
+            MemPriv::empty(),
+            VaType::Va,
+            side.ep,
+            1,
+            NONE,
+        )
+    };
+    side.ep.disconnect(Close::Abrupt).unwrap();
+    side.cookies();
+    let posted = (0..10_000).take_while(|_| unbind().is_ok()).count();
+    assert_eq!(posted, 20, "as many as the EVD has room for");
+    assert_eq!(unbind(), Err(Error::resource(Subtype::ResourceMemory)));
+    assert_eq!(side.cookies(), [1; 20]);
+    unbind().unwrap();
+    assert_eq!(side.cookies(), [1]);
+    side.close();
+}
