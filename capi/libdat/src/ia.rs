@@ -56,13 +56,12 @@ unsafe fn open(
 fn close(ia: DatHandle, flags: u32) -> Result<()> {
     const WRONG: Error = Error::handle(Subtype::InvalidHandleIa);
     let handles = &registry().handles;
-    // Small numbers are no handles in 1.2, though the registry keeps them. The IA is removed first, so that the second of two
-    // concurrent closes finds nothing.
+    // Small numbers are no handles in 1.2, though the registry keeps them.
     let known = handles.find(ia).ok_or(WRONG)?;
     if known.provider != ia {
         return Err(WRONG);
     }
-    let open = handles.remove(ia).ok_or(WRONG)?;
+    let (number, open) = handles.begin_close(ia).ok_or(WRONG)?;
     // SAFETY: it came from a provider's ia_open, so its first word is its table.
     let slot = unsafe { (**(ia as *const *const DatProvider)).ia_close };
     let closed = slot
@@ -71,9 +70,9 @@ fn close(ia: DatHandle, flags: u32) -> Result<()> {
             // SAFETY: the slot's contract is that of dat_ia_close.
             unpack_v2_0(from_v1_2(unsafe { slot(ia, flags) }))
         });
-    match closed {
-        Ok(()) => LIBRARY.closed(&open.name, open.table),
-        Err(_) => drop(handles.insert(open)),
+    handles.end_close(number, closed.is_ok());
+    if closed.is_ok() {
+        LIBRARY.closed(&open.name, open.table);
     }
     closed
 }
