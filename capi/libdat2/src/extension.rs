@@ -142,18 +142,22 @@ unsafe fn open_query(arguments: &mut VaList) -> Result<()> {
         tracing::info!("query of {text:?}: {error}");
         error.code()
     })?;
-    // A query does not count as an open IA.
+    let queried = CString::new(found.name.as_str())
+        .map_err(|_| Error::arg(3))
+        .and_then(|name| {
+            // SAFETY: a table that a provider registered as one of 2.0.
+            let slot = unsafe { (*(found.table.0 as *const DatProvider)).handle_extendedop };
+            let slot = slot.ok_or(Error::of(Kind::NotImplemented))?;
+            // SAFETY: the provider's contract for OPEN_QUERY: the name as handle, and the rest of the list.
+            unpack_v2_0(unsafe {
+                slot(
+                    name.as_ptr() as usize,
+                    OPEN_QUERY,
+                    std::ptr::from_mut(arguments).cast(),
+                )
+            })
+        });
+    // During the query the provider is in use, as by an open IA.
     registry().registrations.close(&found.name, found.table);
-    let name = CString::new(found.name).map_err(|_| Error::arg(3))?;
-    // SAFETY: a table that a provider registered as one of 2.0.
-    let slot = unsafe { (*(found.table.0 as *const DatProvider)).handle_extendedop };
-    let slot = slot.ok_or(Error::of(Kind::NotImplemented))?;
-    // SAFETY: the provider's contract for OPEN_QUERY: the name as handle, and the rest of the list.
-    unpack_v2_0(unsafe {
-        slot(
-            name.as_ptr() as usize,
-            OPEN_QUERY,
-            std::ptr::from_mut(arguments).cast(),
-        )
-    })
+    queried
 }

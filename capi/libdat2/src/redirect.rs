@@ -9,6 +9,7 @@
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use dat_abi::types::*;
 use dat_abi::v2_0::table::DatProvider;
@@ -25,8 +26,13 @@ static ONLY: AtomicUsize = AtomicUsize::new(0);
 /// 1 from the first foreign provider on, else 0.
 static FOREIGN: AtomicUsize = AtomicUsize::new(0);
 
+/// Held while the current table is selected: two threads that open IAs, or one that registers a provider meanwhile, store it in the order
+/// of their selections.
+static SELECTION: Mutex<()> = Mutex::new(());
+
 /// Selects the current table after an IA was opened; `handle` is the provider's.
 pub(crate) fn ia_opened(handle: DatHandle) {
+    let _selection = SELECTION.lock().unwrap_or_else(PoisonError::into_inner);
     if FOREIGN.load(Ordering::Acquire) != 0 {
         return;
     }
@@ -48,6 +54,7 @@ pub(crate) fn ia_opened(handle: DatHandle) {
 
 /// Makes the classic table the current one, because a provider that is not ours was registered.
 pub(crate) fn foreign_registered() {
+    let _selection = SELECTION.lock().unwrap_or_else(PoisonError::into_inner);
     FOREIGN.store(1, Ordering::Release);
     CURRENT.store((&raw const CLASSIC).cast_mut(), Ordering::Release);
 }

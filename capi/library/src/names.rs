@@ -101,6 +101,11 @@ fn refused(name: &str, error: Error, origin: &Origin) -> String {
             "dat_ia_open({name:?}): {error}; the program passed no handle: *async_evd_handle has to be DAT_HANDLE_NULL or an EVD"
         );
     }
+    if error == Error::arg(2) {
+        return format!(
+            "dat_ia_open({name:?}): {error}; async_evd_min_qlen has to be 0 or more, and no more than DAT_IA_ATTR's max_evd_qlen"
+        );
+    }
     format!("dat_ia_open({name:?}): {error}; its entry is {origin}, `dat doctor {name}` says why")
 }
 

@@ -58,6 +58,10 @@ impl Library {
                 open: 0,
             });
         }
+        // The other library would pass a version that neither knows back to this one.
+        if !matches!(known.dapl_version_major, 1 | 2) {
+            return Err(Error::arg(2));
+        }
         let theirs = shared_object::function(self.version.other_soname, name);
         if theirs.is_null() {
             return Err(Error::arg(2));
