@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 
 use crate::ep::Ep;
+use crate::ep::bind::{BindRoom, PostedBind};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::event::RawHandle;
 use crate::flags::{CompletionFlags, MemPriv, VaType};
@@ -107,11 +108,20 @@ impl<T: Transport> Default for Rmr<T> {
 
 const DEAD: Error = Error::handle(Subtype::InvalidHandleRmr);
 
-/// Argument numbers of a bind; 2.0 has the LMR before the triplet.
+/// What a bind asks for.
+struct BindRequest<T: Transport> {
+    lmr: Option<&'static Lmr<T>>,
+    range: LmrRange,
+    rights: MemPriv,
+    va_type: VaType,
+}
+
+/// Argument numbers of a bind; 2.0 has the LMR before the triplet, and the type of the addresses before the endpoint.
 #[derive(Clone, Copy)]
 struct Args {
     triplet: u16,
     rights: u16,
+    flags: u16,
 }
 
 impl<T: Transport> Rmr<T> {
@@ -156,7 +166,8 @@ impl<T: Transport> Rmr<T> {
     }
 
     /// Posts a bind on `ep` and returns the new rmr_context, which the peer may use when the bind has completed (dat_rmr_bind). If
-    /// `lmr` is `None` (1.2), `range.lmr_context` selects the LMR. Length 0 unbinds. The LMR of an earlier bind is released.
+    /// `lmr` is `None` (1.2), `range.lmr_context` selects the LMR. Length 0 unbinds. The LMR of an earlier bind is released. On a
+    /// disconnected endpoint the bind completes as flushed, and an earlier one stays.
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` (unknown LMR, range outside the LMR, unknown rights);
@@ -174,18 +185,52 @@ impl<T: Transport> Rmr<T> {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<u32> {
+        let index = T::arenas().rmr.index_of(self);
+        let request = BindRequest {
+            lmr,
+            range,
+            rights,
+            va_type,
+        };
+        loop {
+            let posted = self.try_bind(&request, ep, index, cookie, flags)?;
+            if let PostedBind::Posted(context) = posted {
+                return Ok(context);
+            }
+            if let BindRoom::Flushed = ep.room_for_bind(index, cookie)? {
+                return Ok(0);
+            }
+        }
+    }
+
+    /// Checks a bind, and posts it if the endpoint has room.
+    fn try_bind(
+        &'static self,
+        request: &BindRequest<T>,
+        ep: &'static Ep<T>,
+        index: u32,
+        cookie: u64,
+        flags: CompletionFlags,
+    ) -> Result<PostedBind> {
+        let &BindRequest {
+            lmr,
+            range,
+            rights,
+            va_type,
+        } = request;
         let args = if lmr.is_some() {
             Args {
                 triplet: 3,
                 rights: 4,
+                flags: 8,
             }
         } else {
             Args {
                 triplet: 2,
                 rights: 3,
+                flags: 6,
             }
         };
-        let index = T::arenas().rmr.index_of(self);
         let mut guard = self.inner.lock();
         let inner = guard.as_mut().ok_or(DEAD)?;
         if ep.info()?.pz.is_some_and(|pz| !std::ptr::eq(pz, inner.pz)) {
@@ -193,19 +238,25 @@ impl<T: Transport> Rmr<T> {
         }
         let window = &inner.window;
         if range.length == 0 {
-            ep.post_bind(index, cookie, flags, |id, signaled, fence| Bind {
-                id,
-                rmr: window,
-                lmr: None,
-                address: 0,
-                length: 0,
-                rights: MemPriv::empty(),
-                va_type,
-                signaled,
-                fence,
-            })?;
+            let posted =
+                ep.post_bind(index, cookie, (flags, args.flags), |id, signaled, fence| {
+                    Bind {
+                        id,
+                        rmr: window,
+                        lmr: None,
+                        address: 0,
+                        length: 0,
+                        rights: MemPriv::empty(),
+                        va_type,
+                        signaled,
+                        fence,
+                    }
+                })?;
+            if posted == PostedBind::NoRoom {
+                return Ok(posted);
+            }
             self.unbind(inner.pz.ia());
-            return Ok(0);
+            return Ok(PostedBind::Posted(0));
         }
         let lmr = lmr
             .or_else(|| inner.pz.ia().lmr(range.lmr_context))
@@ -220,17 +271,22 @@ impl<T: Transport> Rmr<T> {
             inner.pz.ia().reserve_window()?;
         }
         let region = base.region;
-        let rmr_context = ep.post_bind(index, cookie, flags, |id, signaled, fence| Bind {
-            id,
-            rmr: window,
-            lmr: Some(&region),
-            address: range.address,
-            length: range.length,
-            rights: rights & MemPriv::REMOTE,
-            va_type,
-            signaled,
-            fence,
+        let posted = ep.post_bind(index, cookie, (flags, args.flags), |id, signaled, fence| {
+            Bind {
+                id,
+                rmr: window,
+                lmr: Some(&region),
+                address: range.address,
+                length: range.length,
+                rights: rights & MemPriv::REMOTE,
+                va_type,
+                signaled,
+                fence,
+            }
         })?;
+        let PostedBind::Posted(rmr_context) = posted else {
+            return Ok(posted);
+        };
         self.unbind(inner.pz.ia());
         *self.bound.lock() = Some(Bound {
             lmr,
@@ -243,7 +299,7 @@ impl<T: Transport> Rmr<T> {
         if inner.scope == Scope::Endpoint {
             inner.pz.ia().set_window_index(rmr_context, Some(index));
         }
-        Ok(rmr_context)
+        Ok(posted)
     }
 
     /// Removes the binding and releases the LMR.

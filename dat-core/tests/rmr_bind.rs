@@ -4,6 +4,7 @@ mod common;
 
 use common::side::side;
 use common::{Events, Null};
+use dat_core::cno::{Agent, Cno, CnoProxy};
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::event::{DtoOp, Event};
 use dat_core::flags::{Close, CompletionFlags, MemPriv, VaType};
@@ -155,5 +156,51 @@ fn binds_that_are_flushed_at_once_are_refused_while_the_evd_is_full() {
     assert_eq!(side.cookies(), [1; 20]);
     unbind().unwrap();
     assert_eq!(side.cookies(), [1]);
+    side.close();
+}
+
+/// On a disconnected endpoint a bind completes as flushed, which notifies the CNO: its agent may use the RMR.
+#[test]
+fn a_flushed_bind_leaves_the_earlier_one_and_its_agent_may_use_the_rmr() {
+    let side = side(NONE, NONE);
+    let rmr = Rmr::create(side.pz).unwrap();
+    let rights = MemPriv::ALL;
+    let [bound, other] = [0x1000, 0x2000].map(|address| {
+        let source = Source::Virtual(address);
+        Lmr::create(side.ia, source, 100, side.pz, rights, VaType::Va).unwrap()
+    });
+    let bind = |lmr: &'static Lmr<Null>| {
+        let info = lmr.info().unwrap();
+        let range = LmrRange {
+            lmr_context: info.lmr_context,
+            address: info.registered_address,
+            length: 100,
+        };
+        rmr.bind(Some(lmr), range, rights, VaType::Va, side.ep, 1, NONE)
+    };
+    let context = bind(bound).unwrap();
+    side.qp.finish_requests(1);
+    assert_eq!(side.cookies(), [1]);
+    side.ep.disconnect(Close::Abrupt).unwrap();
+    side.cookies();
+
+    let (tell, told) = std::sync::mpsc::channel();
+    let agent = Agent {
+        call: Box::new(move |_| tell.send(rmr.info().unwrap()).unwrap()),
+        instance_data: 0,
+        function: 0,
+    };
+    let cno = Cno::create(side.ia, CnoProxy::Agent(agent)).unwrap();
+    side.evd.modify_cno(Some(cno)).unwrap();
+    assert_eq!(bind(other), Ok(0));
+    for info in [told.try_recv().unwrap(), rmr.info().unwrap()] {
+        assert_eq!((info.lmr, info.rmr_context), (raw(bound), context));
+    }
+    assert_eq!(side.cookies(), [1]);
+    let in_use = Err(Error::state(Subtype::InvalidStateLmrInUse));
+    assert_eq!(bound.free(), in_use);
+    other.free().unwrap();
+    rmr.free().unwrap();
+    bound.free().unwrap();
     side.close();
 }

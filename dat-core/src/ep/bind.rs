@@ -8,42 +8,44 @@ use crate::event::{Dto, DtoOp};
 use crate::flags::CompletionFlags;
 use crate::transport::{Bind, Transport, WrId};
 
+/// What became of a bind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PostedBind {
+    /// It is posted, and this is the new context.
+    Posted(u32),
+    /// There is no room: [`Ep::room_for_bind`] is to be called.
+    NoRoom,
+}
+
+/// What [`Ep::room_for_bind`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BindRoom {
+    /// There was room, which another thread may have taken since.
+    Made,
+    /// The endpoint is disconnected, and the bind has completed as flushed.
+    Flushed,
+}
+
 impl<T: Transport> Ep<T> {
     /// Posts a bind for `Rmr::bind`. Takes a request slot for the RMR at `rmr_index` of its arena; `make` builds the
-    /// argument of `T::post_bind` from the id, `signaled` and `fence`. Returns the new context.
+    /// argument of `T::post_bind` from the id, `signaled` and `fence`. The caller may hold the RMR's lock.
     ///
     /// # Errors
-    /// As [`Ep::post_send`] with the flags as argument 7; those of `T::post_bind`.
+    /// `DAT_INVALID_PARAMETER` (`argument`, the number of the flags); `DAT_INVALID_HANDLE`; those of `T::post_bind`.
     pub(crate) fn post_bind<'a>(
         &'static self,
         rmr_index: u32,
         cookie: u64,
-        flags: CompletionFlags,
+        (flags, argument): (CompletionFlags, u16),
         make: impl FnOnce(WrId, bool, bool) -> Bind<'a, T>,
-    ) -> Result<u32> {
+    ) -> Result<PostedBind> {
         let mut queue = self.send.lock();
         let flags = flags.bits();
         if flags & queue.invalid_flags != 0 {
-            return Err(Error::arg(7));
+            return Err(Error::arg(argument));
         }
         if queue.head == queue.limit {
-            let evds = (queue.evd, queue.completion_evd);
-            let depth = queue.depth;
-            queue = match self.refill(queue) {
-                Ok(queue) => queue,
-                Err(Some(full)) => return Err(full),
-                Err(None) if !self.head.alive() => return Err(DEAD),
-                Err(None) if self.current_state() == EpState::Disconnected => {
-                    let dto = Dto {
-                        rmr: T::arenas().rmr.get(rmr_index).map_or(0, crate::head::raw),
-                        cookie,
-                        op: DtoOp::BindMw,
-                        ..Dto::default()
-                    };
-                    return self.flush_at_once(evds, depth, dto).map(|()| 0);
-                }
-                Err(None) => return Err(self.current_state().refuse()),
-            };
+            return Ok(PostedBind::NoRoom);
         }
         let Some(qp) = &queue.qp else {
             return Err(DEAD);
@@ -61,6 +63,37 @@ impl<T: Transport> Ep<T> {
         let context =
             T::post_bind(qp, &bind).inspect_err(|_| queue.undo_announcement(announced))?;
         queue.head = queue.head.wrapping_add(1);
-        Ok(context)
+        Ok(PostedBind::Posted(context))
+    }
+
+    /// Makes room for a bind that found none, or completes it as flushed. The caller holds no lock, because this may run a consumer's
+    /// agent.
+    ///
+    /// # Errors
+    /// As [`Ep::post_send`].
+    #[cold]
+    pub(crate) fn room_for_bind(&'static self, rmr_index: u32, cookie: u64) -> Result<BindRoom> {
+        let queue = self.send.lock();
+        if queue.head != queue.limit {
+            return Ok(BindRoom::Made);
+        }
+        let evds = (queue.evd, queue.completion_evd);
+        let depth = queue.depth;
+        match self.refill(queue) {
+            Ok(_) => Ok(BindRoom::Made),
+            Err(Some(full)) => Err(full),
+            Err(None) if !self.head.alive() => Err(DEAD),
+            Err(None) if self.current_state() == EpState::Disconnected => {
+                let dto = Dto {
+                    rmr: T::arenas().rmr.get(rmr_index).map_or(0, crate::head::raw),
+                    cookie,
+                    op: DtoOp::BindMw,
+                    ..Dto::default()
+                };
+                self.flush_at_once(evds, depth, dto)
+                    .map(|()| BindRoom::Flushed)
+            }
+            Err(None) => Err(self.current_state().refuse()),
+        }
     }
 }

@@ -145,8 +145,9 @@ impl<T: Transport> Ep<T> {
     /// Starts to connect to the peer of `model` (dat_ep_dup_connect).
     ///
     /// # Errors
-    /// As [`Ep::connect`], with this call's argument numbers; `DAT_INVALID_STATE` unless `model` is connected and was
-    /// connected by dat_ep_connect.
+    /// As [`Ep::connect`], with this call's argument numbers; `DAT_INVALID_STATE` unless `model` is connected. If `model`
+    /// accepted its connection, nothing listens on the qualifier of its peer, and the attempt ends in
+    /// `DAT_CONNECTION_EVENT_NON_PEER_REJECTED`.
     pub fn dup_connect(
         &'static self,
         model: &'static Self,

@@ -5,7 +5,7 @@
 //! `datagram`) and the receive queue (`recv`). `queue` is what both queues have, with a `ring` of outstanding requests.
 //! Completions ([`dto`]) take none of these locks.
 
-mod bind;
+pub(crate) mod bind;
 pub mod connect;
 mod datagram;
 mod disconnect;
@@ -200,6 +200,8 @@ impl<T: Transport> Ep<T> {
             // A call of another thread uses the queue pair and could change it after the reset.
             self.renew(&mut side, false)?
         } else if let Some(checkout) = Self::check_out(&mut side) {
+            // A receive that another thread posts to the reset queue pair would take a message of the next connection.
+            self.close_queues();
             // The transport may wait for an upcall that waits for this lock.
             drop(side);
             let clean = T::reset_qp(&checkout.qp);

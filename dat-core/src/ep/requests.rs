@@ -118,7 +118,7 @@ impl<T: Transport> Ep<T> {
             iov: iov.into(),
             cookie,
             flags: flags.bits(),
-            argument: 7,
+            argument: 8,
             limit: Limit::Rdma(remote.segment_length.into()),
             kind: DtoOp::RdmaWriteImmediate,
             op: Op::RdmaWriteWithImmediate(*remote, immediate),
@@ -143,7 +143,7 @@ impl<T: Transport> Ep<T> {
             compare,
             swap,
         };
-        self.post_atomic(local, cookie, flags, 7, DtoOp::CompareSwap, op)
+        self.post_atomic(local, cookie, flags, 8, DtoOp::CompareSwap, op)
     }
 
     /// Posts a fetch-and-add of 8 bytes, whose old value goes to `local` (IB extension).
@@ -162,7 +162,7 @@ impl<T: Transport> Ep<T> {
             remote: *remote,
             add,
         };
-        self.post_atomic(local, cookie, flags, 6, DtoOp::FetchAdd, op)
+        self.post_atomic(local, cookie, flags, 7, DtoOp::FetchAdd, op)
     }
 
     fn post_atomic(
