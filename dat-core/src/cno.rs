@@ -374,14 +374,15 @@ impl<T: Transport> Cno<T> {
         arena.recycle(index);
     }
 
-    /// Makes `evd` pending, and notifies waiters and the proxy. The caller holds no locks.
-    pub(crate) fn notify(&'static self, evd: RawHandle) {
+    /// Makes `evd` pending, and notifies waiters and the proxy. Returns false if the EVD was freed or moved to another CNO meanwhile. The
+    /// caller holds no locks.
+    pub(crate) fn notify(&'static self, evd: &'static Evd<T>) -> bool {
         let (waiters, agent) = {
             let mut inner = self.inner.lock();
-            // The EVD was freed or moved to another CNO meanwhile.
-            if !self.head.alive() || !inner.evds.iter().any(|e| raw(*e) == evd) {
-                return;
+            if !self.head.alive() || !inner.evds.iter().any(|e| std::ptr::eq(*e, evd)) {
+                return false;
             }
+            let evd = raw(evd);
             if !inner.pending.contains(&evd) {
                 inner.pending.push_back(evd);
             }
@@ -398,8 +399,9 @@ impl<T: Transport> Cno<T> {
             T::unpark(parker);
         }
         if let Some(Proxy::Agent(agent)) = agent {
-            (agent.call)(evd);
+            (agent.call)(raw(evd));
         }
+        true
     }
 
     /// Returns true if completions must be reported at once, because there is a waiter, an agent or a descriptor.
@@ -412,24 +414,34 @@ impl<T: Transport> Cno<T> {
         self.inner.lock().evds.push(evd);
     }
 
-    /// Removes `evd`. If it was `freed` and was the last EVD, dismisses the waiters. The caller does not hold the CNO's lock.
-    pub(crate) fn detach(&self, evd: &'static Evd<T>, freed: bool) {
-        let waiters = {
+    /// Removes `evd`, and returns whether it was pending. If it was `freed` and was the last EVD, dismisses the waiters and the agent (man
+    /// dat_cno_wait). The caller does not hold the CNO's lock, and no lock at all if `freed`.
+    pub(crate) fn detach(&self, evd: &'static Evd<T>, freed: bool) -> bool {
+        let mut proxy = Proxy::None;
+        let (was_pending, waiters) = {
             let mut inner = self.inner.lock();
             inner.evds.retain(|e| !std::ptr::eq(*e, evd));
+            let pending = inner.pending.len();
             inner.pending.retain(|e| *e != raw(evd));
+            let was_pending = inner.pending.len() < pending;
             inner.update_descriptor();
+            let mut waiters = Vec::new();
             if freed && inner.evds.is_empty() {
-                let waiters = inner.dismiss();
+                waiters = inner.dismiss();
+                if let Proxy::Agent(_) = inner.proxy {
+                    proxy = std::mem::replace(&mut inner.proxy, Proxy::None);
+                }
                 self.update_listens(&inner);
-                waiters
-            } else {
-                Vec::new()
             }
+            (was_pending, waiters)
         };
         for parker in waiters {
             T::unpark(&parker);
         }
+        if let Proxy::Agent(agent) = proxy {
+            (agent.call)(0);
+        }
+        was_pending
     }
 
     /// Recomputes `listens` after a change of waiters or proxy.

@@ -235,7 +235,7 @@ impl<T: Transport> Cr<T> {
 }
 
 /// Releases the endpoint of a request that was refused.
-fn release_ep<T: Transport>(ep: Option<&'static Ep<T>>) {
+pub(crate) fn release_ep<T: Transport>(ep: Option<&'static Ep<T>>) {
     let Some(ep) = ep else {
         return;
     };

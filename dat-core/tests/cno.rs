@@ -314,3 +314,36 @@ fn a_full_queue_of_software_events_is_not_an_overflow() {
     assert_eq!(evd.post_se(8), Err(Error::of(Kind::QueueFull)));
     ia.close(Close::Abrupt).unwrap();
 }
+
+/// The consumer that follows the manual page looks at the old CNO and waits on the new one.
+#[test]
+fn a_notification_moves_to_the_new_cno_with_its_evd() {
+    let ia = open();
+    let (old, new) = (cno(ia), cno(ia));
+    let evd = evd(ia, old);
+    evd.post_se(1).unwrap();
+    evd.modify_cno(Some(new)).unwrap();
+    assert_eq!(old.wait(NOW).unwrap_err().code(), EMPTY);
+    assert_eq!(new.wait(NOW), Ok(raw(evd)));
+    assert_eq!(new.wait(NOW).unwrap_err().code(), EMPTY);
+    // Without a notification there is nothing to move.
+    evd.modify_cno(Some(old)).unwrap();
+    assert_eq!(old.wait(NOW).unwrap_err().code(), EMPTY);
+    ia.close(Close::Abrupt).unwrap();
+}
+
+/// Man dat_cno_wait: the agent is a waiter.
+#[test]
+fn the_free_of_the_last_evd_calls_the_agent_with_a_null_handle() {
+    let ia = open();
+    let (agent, calls, last) = agent();
+    let cno = Cno::create(ia, CnoProxy::Agent(agent)).unwrap();
+    let (one, two) = (evd(ia, cno), evd(ia, cno));
+    one.free().unwrap();
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+    two.free().unwrap();
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    assert_eq!(last.load(Ordering::SeqCst), 0);
+    ia.close(Close::Abrupt).unwrap();
+    assert_eq!(calls.load(Ordering::SeqCst), 1, "an agent is called once");
+}

@@ -6,12 +6,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::side::side;
 use common::{Events, open, qp, request};
-use dat_core::ep::{Ep, EpParts};
+use dat_core::ep::{Ep, EpParts, EpState};
 use dat_core::error::{Error, Subtype};
 use dat_core::evd::Evd;
 use dat_core::event::{AsyncEvent, Event};
-use dat_core::flags::{Close, EvdFlags};
+use dat_core::flags::{Close, CompletionFlags, EvdFlags};
 use dat_core::head::raw;
 use dat_core::pz::Pz;
 use dat_core::sp::Sp;
@@ -118,6 +119,35 @@ fn a_connection_request_without_room_is_refused() {
     assert_eq!(sink.0[1], overflow);
     ia.close(Close::Abrupt).unwrap();
     assert_eq!(Arc::strong_count(&first), 1, "refused by the close");
+}
+
+/// It gets another one, as the consumer knows nothing of the first.
+#[test]
+fn a_reserved_service_point_whose_request_is_refused_waits_for_another() {
+    let side = side(CompletionFlags::empty(), CompletionFlags::empty());
+    let parts = EpParts {
+        pz: Some(side.pz),
+        recv_evd: Some(side.evd),
+        request_evd: Some(side.evd),
+        connect_evd: Some(side.evd),
+        srq: None,
+    };
+    let ep = Ep::create(side.ia, parts, None).unwrap();
+    let requests = Evd::create(side.ia, 1, None, EvdFlags::CR).unwrap();
+    Sp::psp_create(side.ia, Some(1), requests, false).unwrap();
+    Sp::rsp_create(side.ia, 2, ep, requests).unwrap();
+    let filling = request(1);
+    let refused = request(2);
+    assert_eq!(Arc::strong_count(&refused), 1, "is refused");
+    assert_eq!(ep.info().unwrap().state, EpState::Reserved);
+    let mut sink = Events::default();
+    requests.dequeue(&mut sink).unwrap();
+    let second = request(2);
+    assert_eq!(Arc::strong_count(&second), 2, "waits for its answer");
+    requests.dequeue(&mut sink).unwrap();
+    assert_eq!(ep.info().unwrap().state, EpState::PassiveConnectionPending);
+    drop(filling);
+    side.close();
 }
 
 /// Requests of a peer must not fill the asynchronous EVD.

@@ -199,11 +199,11 @@ impl<T: Transport> Evd<T> {
             None => None,
         };
         let adapter = ia.adapter()?;
+        let depth = qlen.max(MIN_CQ_DEPTH.min(ia.attributes()?.max_evd_qlen));
         let arena = &T::arenas().evd;
         let (index, evd) = arena
             .alloc()
             .ok_or(Error::resource(Subtype::ResourceMemory))?;
-        let depth = qlen.max(MIN_CQ_DEPTH.min(ia.attributes()?.max_evd_qlen));
         let cq = if flags.intersects(EvdFlags::QUEUED) {
             let token = evd.head.next_token(index);
             match T::create_cq(&adapter, depth, token) {
@@ -238,21 +238,29 @@ impl<T: Transport> Evd<T> {
                 inner.solicited_feeds,
                 inner.cqless_feeds,
             ) = (0, 0, 0);
+            if let Some((cno, _)) = &claim {
+                cno.attach(evd);
+            }
+            inner.cno = claim;
             started
         };
+        // From here on an abrupt close of the IA may free the EVD.
         started
             .and_then(|()| ia.add_member(Kind::Evd, index, &evd.head, word))
             .inspect_err(|_| {
-                let cq = evd.inner.lock().queue.stop();
+                let (cq, cno) = {
+                    let mut inner = evd.inner.lock();
+                    (inner.queue.stop(), inner.cno.take())
+                };
+                if let Some((cno, _)) = &cno {
+                    cno.detach(evd, false);
+                }
+                drop(cno);
                 drop(cq);
                 arena.recycle(index);
             })?;
         let wakeup = {
             let mut inner = evd.inner.lock();
-            if let Some((cno, _)) = &claim {
-                cno.attach(evd);
-            }
-            inner.cno = claim;
             evd.arm_cq(&mut inner)
         };
         wakeup.deliver();
@@ -286,24 +294,37 @@ impl<T: Transport> Evd<T> {
             Some(cno) => Some((cno, claim_cno(Ia::of(&self.head), cno)?)),
             None => None,
         };
-        let (old, wakeup) = {
+        let (old, notified, wakeup) = {
             let mut inner = self.inner.lock();
             if !self.head.alive() {
                 return Err(dead());
             }
             let old = std::mem::replace(&mut inner.cno, new);
-            if let Some((cno, _)) = &old {
-                cno.detach(self, false);
-            }
+            let notified = old.as_ref().is_some_and(|(cno, _)| cno.detach(self, false));
             match cno {
                 Some(cno) => cno.attach(self),
                 None => self.unwatch(&mut inner),
             }
-            (old, self.arm_cq(&mut inner))
+            (old, notified, self.arm_cq(&mut inner))
         };
         drop(old);
+        let notifies = matches!(wakeup, Wakeup::Cno(..));
         wakeup.deliver();
+        // The notification moves with the EVD.
+        if notified
+            && !notifies
+            && let Some(cno) = cno
+        {
+            Wakeup::Cno(cno, self).deliver();
+        }
         Ok(())
+    }
+
+    /// Returns the CNO, unless the EVD is freed.
+    pub(crate) fn cno(&'static self) -> Option<&'static Cno<T>> {
+        let inner = self.inner.lock();
+        let cno = inner.cno.as_ref().map(|(cno, _)| *cno);
+        cno.filter(|_| self.head.alive())
     }
 
     /// Lets events trigger the CNO (dat_evd_enable). No effect on waiters.
@@ -398,7 +419,7 @@ impl<T: Transport> Evd<T> {
             return Err(dead());
         }
         check_qlen(Ia::<T>::of(&self.head), qlen)?;
-        let wakeup = {
+        let (resized, wakeup) = {
             let mut inner = self.inner.lock();
             if !self.head.alive() {
                 return Err(dead());
@@ -409,20 +430,21 @@ impl<T: Transport> Evd<T> {
                 wakeup.deliver();
                 return Err(Error::of(ErrorKind::InvalidState));
             }
-            inner.queue.reserve(qlen)?;
-            let resized = match inner.queue.cq.clone() {
-                Some(cq) if qlen > inner.cq_depth => T::resize_cq(&cq, qlen).map(|()| {
-                    inner.cq_depth = qlen;
-                }),
-                _ => Ok(()),
-            };
-            if resized.is_ok() {
+            let resized = inner.queue.reserve(qlen).and_then(|()| {
+                match inner.queue.cq.clone() {
+                    Some(cq) if qlen > inner.cq_depth => {
+                        T::resize_cq(&cq, qlen)?;
+                        inner.cq_depth = qlen;
+                    }
+                    _ => {}
+                }
                 inner.qlen = qlen;
-            }
-            resized.map(|()| wakeup)?
+                Ok(())
+            });
+            (resized, wakeup)
         };
         wakeup.deliver();
-        Ok(())
+        resized
     }
 
     /// Frees the EVD (dat_evd_free): its events are lost, and a waiter returns `DAT_ABORT`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Evd, Inner, dead};
 use crate::cno::Cno;
 use crate::error::{Error, Kind as ErrorKind, Result};
-use crate::event::{AsyncEvent, Dto, Event, RawHandle};
+use crate::event::{AsyncEvent, Dto, Event};
 use crate::flags::EvdFlags;
 use crate::head::raw;
 use crate::ia::Ia;
@@ -18,8 +18,8 @@ pub(crate) enum Wakeup<T: Transport> {
     None,
     /// Wakes the thread in dat_evd_wait.
     Waiter(Arc<T::Parker>),
-    /// Triggers the CNO with the handle of the EVD.
-    Cno(&'static Cno<T>, RawHandle),
+    /// Triggers the CNO of the EVD.
+    Cno(&'static Cno<T>, &'static Evd<T>),
 }
 
 impl<T: Transport> Wakeup<T> {
@@ -28,7 +28,13 @@ impl<T: Transport> Wakeup<T> {
         match self {
             Self::None => {}
             Self::Waiter(parker) => T::unpark(&parker),
-            Self::Cno(cno, evd) => cno.notify(evd),
+            Self::Cno(cno, evd) => {
+                if !cno.notify(evd)
+                    && let Some(other) = evd.cno()
+                {
+                    other.notify(evd);
+                }
+            }
         }
     }
 }
@@ -185,9 +191,7 @@ impl<T: Transport> Evd<T> {
             return Wakeup::None;
         }
         match &inner.cno {
-            Some((cno, _)) if notify && inner.state.get().triggers_cno() => {
-                Wakeup::Cno(cno, raw(self))
-            }
+            Some((cno, _)) if notify && inner.state.get().triggers_cno() => Wakeup::Cno(cno, self),
             _ => Wakeup::None,
         }
     }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use state::{SpEffect, SpInput, SpState, step};
 
 use crate::counters::IaCounter;
-use crate::cr::Cr;
+use crate::cr::{Cr, release_ep};
 use crate::ep::state::Input;
 use crate::ep::{Ep, EpState};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
@@ -350,6 +350,21 @@ impl<T: Transport> Sp<T> {
         if !evd.post(event) {
             // Without an event the consumer cannot answer: refuses the request.
             let _ = cr.destroy();
+            sp.await_another(token);
+        }
+    }
+
+    /// Makes a reserved service point wait for a request again, because the one that came was refused without an event.
+    fn await_another(&'static self, token: Token) {
+        let mut slot = self.inner.lock();
+        if !self.head.alive() || self.head.token(token.index()) != token {
+            return;
+        }
+        if let Some(inner) = slot.as_mut()
+            && let SpKind::Reserved(ep) = inner.kind
+            && ep.service_input(Input::Reserve).is_ok()
+        {
+            inner.state = SpState::Reserved;
         }
     }
 
@@ -377,8 +392,20 @@ impl<T: Transport> Sp<T> {
             }
             _ => return Err(refused),
         };
-        inner.state = next;
-        Cr::create(ia, request, arrival, inner.conn_qual, ep)
+        match Cr::create(ia, request, arrival, inner.conn_qual, ep) {
+            Ok(cr) => {
+                inner.state = next;
+                Ok(cr)
+            }
+            Err(error) => {
+                release_ep(ep);
+                // A reserved endpoint waits for the next request.
+                if let SpKind::Reserved(ep) = inner.kind {
+                    let _ = ep.service_input(Input::Reserve);
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Returns the handle as a number.

@@ -110,12 +110,17 @@ impl<T: Transport> Srq<T> {
         let claim = pz.head.claim(Subtype::InvalidHandlePz)?;
         let arena = &T::arenas().srq;
         let (index, srq) = arena.alloc().ok_or(Error::resource(Subtype::ResourceSrq))?;
-        let made = srq.make(ia, index, pz, claim, attr);
-        if made.is_err() {
+        srq.make(ia, index, pz, claim, attr).inspect_err(|_| {
             srq.clear();
             arena.recycle(index);
+        })?;
+        if let Some(low) = attr.low_watermark {
+            srq.set_low_watermark(low).inspect_err(|_| {
+                // Unless an abrupt close has freed it.
+                let _ = srq.free();
+            })?;
         }
-        made.map(|()| srq)
+        Ok(srq)
     }
 
     fn make(
@@ -143,16 +148,7 @@ impl<T: Transport> Srq<T> {
             low_watermark: None,
             id_base: id_base(index, generation, QueueKind::Shared),
         };
-        ia.add_member(Kind::Srq, index, &self.head, 0)?;
-        match attr.low_watermark {
-            None => Ok(()),
-            Some(low) => self.set_low_watermark(low).inspect_err(|_| {
-                ia.remove_member(Kind::Srq, index);
-                let _ = self
-                    .head
-                    .retire(Subtype::InvalidHandleSrq, Subtype::InvalidStateSrqInUse);
-            }),
-        }
+        ia.add_member(Kind::Srq, index, &self.head, 0)
     }
 
     /// Returns whether its receives may use the memory of `pz`. The provider attribute `srq_ep_pz_difference_supported` is false, so an
