@@ -16,7 +16,7 @@ const LONGEST: usize = 65_536;
 /// Number of locks: endpoints of different locks do not wait for each other.
 const SHARDS: usize = 32;
 
-/// A post that the inner provider was given.
+/// A post that the inner provider is given or was given.
 #[derive(Clone, Debug)]
 pub(crate) struct Outstanding {
     /// Its cookie.
@@ -31,39 +31,58 @@ pub(crate) struct Outstanding {
     pub(crate) span: Span,
 }
 
-/// The outstanding posts of some queues.
+/// The outstanding posts of some queues, each with its number.
 #[derive(Debug, Default)]
-pub(crate) struct Shard(HashMap<Queue, VecDeque<Outstanding>>);
+struct Shard {
+    queues: HashMap<Queue, VecDeque<(Number, Outstanding)>>,
+    next: u64,
+}
+
+/// Names a post among those of its queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Number(u64);
 
 impl Shard {
-    /// Adds the newest post of a queue.
-    pub(crate) fn push(&mut self, queue: Queue, post: Outstanding) {
-        let posts = self.0.entry(queue).or_default();
+    fn push(&mut self, queue: Queue, post: Outstanding) -> Number {
+        let number = Number(self.next);
+        self.next += 1;
+        let posts = self.queues.entry(queue).or_default();
         if posts.len() == LONGEST {
             posts.pop_front();
         }
-        posts.push_back(post);
+        posts.push_back((number, post));
+        number
     }
 
-    /// Takes the newest post back, because it was refused.
-    pub(crate) fn pop(&mut self, queue: Queue) {
-        self.0.get_mut(&queue).and_then(VecDeque::pop_back);
+    fn get(&mut self, queue: Queue, number: Number) -> Option<&mut Outstanding> {
+        let posts = self.queues.get_mut(&queue)?;
+        // Posts that are in progress are the newest.
+        let found = posts.iter_mut().rev().find(|(other, _)| *other == number);
+        found.map(|(_, post)| post)
+    }
+
+    fn remove(&mut self, queue: Queue, number: Number) {
+        if let Some(posts) = self.queues.get_mut(&queue)
+            && let Some(at) = posts.iter().rposition(|(other, _)| *other == number)
+        {
+            posts.remove(at);
+        }
     }
 
     fn has(&self, queue: Queue, cookie: DatContext) -> bool {
-        let posts = self.0.get(&queue);
-        posts.is_some_and(|posts| posts.iter().any(|post| post.cookie == cookie))
+        let posts = self.queues.get(&queue);
+        posts.is_some_and(|posts| posts.iter().any(|(_, post)| post.cookie == cookie))
     }
 
     /// Takes the oldest post with this cookie. Earlier requests have completed without an event.
     fn take(&mut self, queue: Queue, cookie: DatContext) -> Option<Outstanding> {
-        let posts = self.0.get_mut(&queue)?;
-        let at = posts.iter().position(|post| post.cookie == cookie)?;
+        let posts = self.queues.get_mut(&queue)?;
+        let at = posts.iter().position(|(_, post)| post.cookie == cookie)?;
         if let Queue::Requests(_) = queue {
             posts.drain(..at);
-            return posts.pop_front();
+            return posts.pop_front().map(|(_, post)| post);
         }
-        posts.remove(at)
+        posts.remove(at).map(|(_, post)| post)
     }
 }
 
@@ -83,8 +102,26 @@ impl AllOutstanding {
         }
     }
 
+    /// Adds a post that is about to be made, as another thread may take its completion before the post returns. No lock is held during the
+    /// post, which may run a consumer's agent.
+    pub(crate) fn begin(&self, queue: Queue, post: Outstanding) -> Number {
+        self.of(queue).push(queue, post)
+    }
+
+    /// Adds the local memory of a post that the inner provider accepted, unless its completion was taken already.
+    pub(crate) fn accepted(&self, queue: Queue, number: Number, segments: Vec<(u64, u32)>) {
+        if let Some(post) = self.of(queue).get(queue, number) {
+            post.segments = segments;
+        }
+    }
+
+    /// Takes back a post that was refused.
+    pub(crate) fn refused(&self, queue: Queue, number: Number) {
+        self.of(queue).remove(queue, number);
+    }
+
     /// Locks the posts of some queues, those of `queue` among them.
-    pub(crate) fn of(&self, queue: Queue) -> MutexGuard<'_, Shard> {
+    fn of(&self, queue: Queue) -> MutexGuard<'_, Shard> {
         let (Queue::Requests(handle) | Queue::Receives(handle)) = queue;
         // Objects are at least a cache line apart.
         let at = (handle >> 6).wrapping_mul(0x9e37_79b9) >> 8;
@@ -139,7 +176,7 @@ impl AllOutstanding {
     /// Forgets the posts of an endpoint.
     pub(crate) fn clear(&self, ep: DatHandle) {
         for queue in [Queue::Requests(ep), Queue::Receives(ep)] {
-            self.of(queue).0.remove(&queue);
+            self.of(queue).queues.remove(&queue);
         }
     }
 
@@ -159,7 +196,7 @@ impl AllOutstanding {
             shard
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .0
+                .queues
                 .clear();
         }
         self.endpoints
@@ -173,9 +210,9 @@ impl AllOutstanding {
 mod tests {
     use super::*;
 
-    fn push(all: &AllOutstanding, queue: Queue, cookie: u64, operation: Operation) {
+    fn push(all: &AllOutstanding, queue: Queue, cookie: u64, operation: Operation) -> Number {
         let at = Instant::now();
-        all.of(queue).push(
+        all.begin(
             queue,
             Outstanding {
                 cookie,
@@ -184,7 +221,7 @@ mod tests {
                 segments: Vec::new(),
                 span: Span::none(),
             },
-        );
+        )
     }
 
     #[test]
@@ -268,10 +305,15 @@ mod tests {
     fn a_refused_post_leaves_nothing_and_a_queue_has_an_end() {
         let all = AllOutstanding::new();
         let queue = Queue::Requests(64);
-        push(&all, queue, 1, Operation::Send);
-        all.of(queue).pop(queue);
+        let refused = push(&all, queue, 1, Operation::Send);
+        // Another thread posts meanwhile.
+        push(&all, queue, 2, Operation::Send);
+        all.refused(queue, refused);
         assert!(all.complete(queue, 1).is_none());
-        (0..=LONGEST as u64).for_each(|cookie| push(&all, queue, cookie, Operation::Send));
+        assert!(all.complete(queue, 2).is_some());
+        for cookie in 0..=LONGEST as u64 {
+            push(&all, queue, cookie, Operation::Send);
+        }
         assert!(all.complete(queue, 0).is_none() && all.complete(queue, 1).is_some());
     }
 }

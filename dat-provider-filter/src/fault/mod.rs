@@ -304,21 +304,22 @@ impl Filter for Fault {
     }
 
     fn post(&self, post: &Post, inner: &mut dyn FnMut() -> Posted<'static>) -> u32 {
-        // Held during the post, so that another thread that takes the completion finds the post.
-        let mut outstanding = self.outstanding.of(post.queue);
+        let number = self.outstanding.begin(
+            post.queue,
+            Outstanding {
+                cookie: post.cookie,
+                operation: post.operation,
+                at: Instant::now(),
+                segments: Vec::new(),
+                span: tracing::Span::none(),
+            },
+        );
         let done = inner();
         if done.code == DAT_SUCCESS {
             let segments = done.segments.iter().collect();
-            outstanding.push(
-                post.queue,
-                Outstanding {
-                    cookie: post.cookie,
-                    operation: post.operation,
-                    at: Instant::now(),
-                    segments,
-                    span: tracing::Span::none(),
-                },
-            );
+            self.outstanding.accepted(post.queue, number, segments);
+        } else {
+            self.outstanding.refused(post.queue, number);
         }
         done.code
     }

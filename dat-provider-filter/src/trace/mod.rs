@@ -167,12 +167,10 @@ impl Filter for Trace {
     }
 
     fn post(&self, post: &Post, inner: &mut dyn FnMut() -> Posted<'static>) -> u32 {
-        // Held during the post, so that another thread that takes the completion finds the post.
-        let mut outstanding = self.outstanding.of(post.queue);
         let at = Instant::now();
         let (cookie, operation) = (post.cookie, post.operation);
         let span = span::of(post);
-        outstanding.push(
+        let number = self.outstanding.begin(
             post.queue,
             Outstanding {
                 cookie,
@@ -188,11 +186,10 @@ impl Filter for Trace {
             span::accepted(&span, bytes);
         } else {
             span::refused(&span, done.code);
-            outstanding.pop(post.queue);
+            self.outstanding.refused(post.queue, number);
         }
         // The thread that takes the completion ends the span.
         drop(span);
-        drop(outstanding);
         self.of_call(post.slot)
             .bytes
             .fetch_add(bytes, Ordering::Relaxed);
