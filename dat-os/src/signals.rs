@@ -1,4 +1,4 @@
-//! Signal masks of the library's own threads, and of a thread that grows a file (pthread_sigmask(3)).
+//! Signal masks of the library's own threads, and of a thread that grows a file (pthread_sigmask(3)); signals to other processes (kill(2)).
 
 /// Signals that an instruction of the thread itself raises. They stay unblocked: the consumer may handle them, for instance to
 /// track its memory with mprotect(2).
@@ -25,6 +25,15 @@ pub fn block_asynchronous() {
             libc::sigdelset(&raw mut set, signal);
         }
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// Sends `signal` to the process `pid` (kill(2)). If there is none, or it belongs to another user, nothing happens.
+pub fn send(pid: u32, signal: i32) {
+    // 0 and -1 are groups of processes.
+    if let Some(pid) = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0) {
+        // SAFETY: the call takes numbers.
+        unsafe { libc::kill(pid, signal) };
     }
 }
 

@@ -6,14 +6,14 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use dat_conformance::{Api, host};
+use dat_os::signals;
 use dat_registry::catalog::{Catalog, Request};
 use dat_registry::conf::{Entry, classic_alias, classic_line};
 use dat_registry::{library, search};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::{Outcome, Status, read};
 
@@ -164,21 +164,30 @@ fn in_place(entry: &Entry, own_path: Option<&Path>) -> Entry {
     }
 }
 
-/// Runs the program with this dat.conf, and returns the status of a shell for its end. Interrupts are the program's to handle.
+/// Runs the program with this dat.conf, and returns the status of a shell for its end. Ctrl-C, which the terminal sends to both, is the
+/// program's to handle; SIGTERM and SIGHUP are passed on to it.
 ///
 /// # Errors
 /// The program cannot be started.
 pub(crate) fn run(program: &[String], conf: &Path) -> Outcome<u8> {
     let (name, arguments) = program.split_first().ok_or("no program is named")?;
-    let ignored = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, ignored.clone())?;
-    }
-    let ended = Command::new(name)
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGCHLD])?;
+    let mut child = Command::new(name)
         .args(arguments)
         .env("DAT_OVERRIDE", conf)
-        .status()
+        .spawn()
         .map_err(|error| format!("cannot run {name:?}: {error}"))?;
+    let ended = loop {
+        if let Some(ended) = child.try_wait()? {
+            break ended;
+        }
+        for signal in signals.wait() {
+            if matches!(signal, SIGTERM | SIGHUP) {
+                // It was not waited for yet, so the number is still its own.
+                signals::send(child.id(), signal);
+            }
+        }
+    };
     let status = ended
         .code()
         .unwrap_or_else(|| 128 + ended.signal().unwrap_or(0));

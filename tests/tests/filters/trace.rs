@@ -201,6 +201,17 @@ fn the_status_of_a_traced_program_is_kept_and_a_wrong_entry_is_explained() {
     let mut killed = Command::new(dat());
     killed.args(["trace", "loop", "--", "sh", "-c", "kill -9 $$"]);
     assert_eq!(conf.run(&mut killed).status.code(), Some(128 + 9));
+    // SIGTERM of the command ends the program.
+    let mut ended = Command::new(dat());
+    ended.args([
+        "trace",
+        "loop",
+        "--",
+        "sh",
+        "-c",
+        "kill -TERM $PPID; exec sleep 600",
+    ]);
+    assert_eq!(conf.run(&mut ended).status.code(), Some(128 + 15));
     let output = conf.run(Command::new(dat()).args(["info", "without"]));
     assert!(
         !output.status.success() && text(&output).contains("inner=softrxe-lo"),
