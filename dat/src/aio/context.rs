@@ -189,9 +189,11 @@ impl Shared {
         let mut capacity = self.capacity.lock().unwrap_or_else(PoisonError::into_inner);
         let needed = capacity.1.saturating_add(events);
         if needed > capacity.0 {
-            let size = needed.max(capacity.0.saturating_mul(2));
-            self.evd.resize(size).or_else(|_| self.evd.resize(needed))?;
-            capacity.0 = size;
+            let twice = needed.max(capacity.0.saturating_mul(2));
+            capacity.0 = match self.evd.resize(twice) {
+                Ok(()) => twice,
+                Err(_) => self.evd.resize(needed).map(|()| needed)?,
+            };
         }
         capacity.1 = needed;
         Ok(())

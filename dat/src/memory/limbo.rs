@@ -151,7 +151,7 @@ impl Limbo {
     fn collect_kept(&self) {
         let mut regions = lock(&self.regions);
         if regions.is_empty() {
-            // Under the lock: a region that is added later sets it again.
+            // Under the lock: a thread that adds regions later sets it again.
             self.is_any.store(false, Ordering::Relaxed);
             return;
         }
@@ -168,6 +168,11 @@ impl Limbo {
         // A window may still be bound to a region: it is tried again.
         let refused = ready.into_iter().filter_map(|(lmr, _)| lmr.free().err());
         let refused: Vec<_> = refused.map(|lmr| (lmr, Vec::new())).collect();
-        lock(&self.regions).extend(waiting.into_iter().chain(refused));
+        let mut regions = lock(&self.regions);
+        regions.extend(waiting.into_iter().chain(refused));
+        if !regions.is_empty() {
+            // Another thread may have found the list empty meanwhile.
+            self.is_any.store(true, Ordering::Release);
+        }
     }
 }
