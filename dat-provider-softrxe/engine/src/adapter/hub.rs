@@ -111,7 +111,8 @@ impl Hub {
             capture,
             settings.ring,
         )?;
-        let descriptors = Descriptors::new(Arc::clone(ports.socket()))?;
+        let near = Near::new(settings.near_pull)?;
+        let descriptors = Descriptors::new(Arc::clone(ports.socket()), near.descriptor())?;
         if let Some(descriptor) = liveness.descriptor() {
             descriptors.liveness().add(descriptor)?;
         }
@@ -130,8 +131,6 @@ impl Hub {
             descriptors.liveness().add(door.as_raw_fd())?;
             descriptors.add_listener(door.listener());
         }
-        let near = Near::new(settings.near_pull)?;
-        descriptors.add(near.descriptor())?;
         let mut config = config(ip, &mut ports, &settings, secrets.engine, secrets.guid)?;
         if near_dial.door().is_some() {
             config.offer = config.offer.with(Capabilities::NEAR);
