@@ -70,7 +70,7 @@ part() {
     done
 }
 part debug /usr/lib/debug
-part dev /usr/include "/usr/share/$own" "$libdir/libdat_transport.a" "$libdir/pkgconfig" "$libdir/$own/libdat2.so" "$libdir/$own/libdat.so"
+part dev /usr/include /usr/share/man/man3 /usr/share/man/man7 "/usr/share/$own" "$libdir/libdat_transport.a" "$libdir/pkgconfig" "$libdir/$own/libdat2.so" "$libdir/$own/libdat.so"
 mv "$all" "$work/main"
 
 # The least version of glibc with all symbols that the files import.
