@@ -201,8 +201,11 @@ impl Check<'_> {
     fn page(&mut self, path: &str) {
         let page = self.pages.remove(path).expect("a page");
         if let Some(target) = page.leads_to() {
-            if !self.pages.contains_key(&target) {
-                self.say(path, &format!("leads to {target}, which is not there"));
+            let named = self.pages.get(&target).map(Manual::names);
+            // Other names of functions, and functions of providers, need not be in the section NAME.
+            let is_function = !self.headers.declarations(page.name()).is_empty();
+            if named.is_none_or(|names| is_function && !names.contains(&page.name())) {
+                self.say(path, &format!("leads to {target}, which is not its page"));
             }
         } else {
             if path.ends_with(".3") {
