@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds packages from target/dist: dat-rdma (libraries, providers, command, manual pages), dat-rdma-dev (headers, links,
-# pkg-config, the provider kit) and dat-rdma-dbgsym or -debuginfo (debug files). `make deb` and `make rpm` run it. docs/installing.md says
+# Builds packages from target/dist: dat-rdma (libraries, providers, command and its manual pages), dat-rdma-dev (headers, their manual pages,
+# links, pkg-config, the provider kit) and dat-rdma-dbgsym or -debuginfo (debug files). `make deb` and `make rpm` run it. docs/installing.md says
 # what lies where, and why.
 #
 # usage: packages.sh deb|rpm [--to DIR] [--revision N]       default: target/packages, 1
