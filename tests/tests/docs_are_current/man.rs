@@ -407,68 +407,67 @@ fn real(tree: &Tree) -> Vec<Manual> {
     pages.filter(|page| page.leads_to().is_none()).collect()
 }
 
-/// Returns what a C compiler says to the programs of the pages, and to a use of every function after the headers that its page names.
+/// Returns what a C compiler says to the programs of the pages, and to a use of every function after the header that its page names.
 pub(crate) fn compiled(tree: &Tree) -> Vec<String> {
     let scratch = tempfile::tempdir().expect("a folder");
     let headers = Headers::read(tree);
+    let mut programs: BTreeMap<String, String> = BTreeMap::new();
+    for page in real(tree) {
+        for (number, program) in page.examples().into_iter().enumerate() {
+            programs.insert(format!("{}-example-{number}", page.name()), program);
+        }
+        if page.path.ends_with(".3") {
+            add_uses(&page, &headers, &mut programs);
+        }
+    }
+    let examples = programs.keys().filter(|it| it.contains("-example-"));
+    assert!(examples.count() >= 8);
     let mut faults = Vec::new();
-    let mut compile = |page: &Manual, what: &str, program: &str| {
-        let file = scratch.path().join(format!("{}-{what}.c", page.name()));
+    for (name, program) in programs {
+        let file = scratch.path().join(format!("{}.c", name.replace('/', "-")));
         fs::write(&file, program).expect("a file");
-        let mut cc = Command::new("cc");
-        cc.args([
-            "-std=gnu11",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-fsyntax-only",
-            "-I",
-        ]);
-        let done = cc
+        let done = Command::new("cc")
+            .args([
+                "-std=gnu11",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-fsyntax-only",
+                "-I",
+            ])
             .arg(tree.path("capi/include"))
             .arg(&file)
             .output()
             .expect("cc starts");
         if !done.status.success() {
-            faults.push(format!(
-                "{}, {what}: {}",
-                page.path,
-                String::from_utf8_lossy(&done.stderr)
-            ));
-        }
-    };
-    let mut examples = 0;
-    for page in real(tree) {
-        for (number, program) in page.examples().iter().enumerate() {
-            examples += 1;
-            compile(&page, &format!("example-{number}"), program);
-        }
-        if page.path.ends_with(".7") {
-            continue;
-        }
-        let synopsis = page.section("SYNOPSIS");
-        let header = synopsis.split(['<', '>']).nth(1).unwrap_or_default();
-        for (version, folder) in FOLDERS.iter().enumerate() {
-            let mut uses = String::new();
-            for name in page.names() {
-                if headers.functions[version].contains_key(name) {
-                    uses += &format!("void *use_{name}(void) {{ return (void *){name}; }}\n");
-                } else if version == 0
-                    && headers.macros.contains_key(name)
-                    && name != "dat_ia_open"
-                    && !name.contains("strerror")
-                {
-                    uses += &format!("#ifndef {name}\n#error {name}\n#endif\n");
-                }
-            }
-            let header = header.replace("dat2/", &format!("{folder}/"));
-            if !uses.is_empty() {
-                compile(&page, folder, &format!("#include <{header}>\n{uses}"));
-            }
+            let said = String::from_utf8_lossy(&done.stderr);
+            faults.push(format!("{name}: {said}"));
         }
     }
-    assert!(examples >= 8, "{examples} examples");
     faults
+}
+
+/// Adds a use of each function of a page to the program of the header that the page names, in either version.
+fn add_uses(page: &Manual, headers: &Headers, programs: &mut BTreeMap<String, String>) {
+    let synopsis = page.section("SYNOPSIS");
+    let named = synopsis.split(['<', '>']).nth(1).unwrap_or_default();
+    for (version, folder) in FOLDERS.iter().enumerate() {
+        let header = named.replace("dat2/", &format!("{folder}/"));
+        for name in page.names() {
+            let code = if headers.functions[version].contains_key(name) {
+                format!("void *use_{name}(void) {{ return (void *){name}; }}\n")
+            } else if version == 0
+                && headers.macros.contains_key(name)
+                && !name.contains("strerror")
+            {
+                format!("#ifndef {name}\n#error {name}\n#endif\n")
+            } else {
+                continue;
+            };
+            let include = || format!("#include <{header}>\n");
+            *programs.entry(header.clone()).or_insert_with(include) += &code;
+        }
+    }
 }
 
 /// Returns the warnings of groff and of mandoc, of those that are installed.
