@@ -74,9 +74,11 @@ for provider in ibverbs softrxe filter; do
 done
 
 install -m 755 "$built/dat" "$new/bin/dat"
-mkdir -p "$new"/share/man/man{1,5} "$new"/share/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
+mkdir -p "$new"/share/man/man{1,3,5,7} "$new"/share/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
 "$built/dat" man "$new/share/man/man1"
 install -m 644 docs/man/dat.conf.5 "$new/share/man/man5/"
+install -m 644 docs/man/man3/*.3 "$new/share/man/man3/"
+install -m 644 docs/man/man7/*.7 "$new/share/man/man7/"
 "$built/dat" completions bash >"$new/share/bash-completion/completions/dat"
 "$built/dat" completions zsh >"$new/share/zsh/site-functions/_dat"
 "$built/dat" completions fish >"$new/share/fish/vendor_completions.d/dat.fish"
@@ -88,6 +90,7 @@ scripts/kit.sh "$new/share/dat/kit"
 install -m 644 dat.conf "$new/etc/dat.conf"
 install -m 644 ./*.md LICENSE-MIT LICENSE-APACHE "$new/share/doc/dat/"
 cp -r docs/. "$new/share/doc/dat/"
+rm -r "$new"/share/doc/dat/man/man[37]
 install -D -m 644 -t "$new/share/doc/dat/examples/c" examples/c/exchange.c examples/c/Makefile
 install -m 644 dat-tools/systemd/* "$new/share/systemd/"
 

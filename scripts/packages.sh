@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds packages from target/dist: dat-rdma (libraries, providers, command, manual pages), dat-rdma-dev (headers, links,
-# pkg-config, the provider kit) and dat-rdma-dbgsym or -debuginfo (debug files). `make deb` and `make rpm` run it. docs/installing.md says
+# Builds packages from target/dist: dat-rdma (libraries, providers, command and its manual pages), dat-rdma-dev (headers, their manual pages,
+# links, pkg-config, the provider kit) and dat-rdma-dbgsym or -debuginfo (debug files). `make deb` and `make rpm` run it. docs/installing.md says
 # what lies where, and why.
 #
 # usage: packages.sh deb|rpm [--to DIR] [--revision N]       default: target/packages, 1
@@ -70,7 +70,7 @@ part() {
     done
 }
 part debug /usr/lib/debug
-part dev /usr/include "/usr/share/$own" "$libdir/libdat_transport.a" "$libdir/pkgconfig" "$libdir/$own/libdat2.so" "$libdir/$own/libdat.so"
+part dev /usr/include /usr/share/man/man3 /usr/share/man/man7 "/usr/share/$own" "$libdir/libdat_transport.a" "$libdir/pkgconfig" "$libdir/$own/libdat2.so" "$libdir/$own/libdat.so"
 mv "$all" "$work/main"
 
 # The least version of glibc with all symbols that the files import.

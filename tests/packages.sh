@@ -69,6 +69,7 @@ layout() {
     run() { make --no-print-directory "$1" PREFIX="$prefix" "${@:2}" >"$said" 2>&1 || fail "make $* in $name"; }
     run install "$@"
     [ -x "$prefix/bin/dat" ] && [ -e "$prefix/share/man/man1/dat.1" ] && [ -e "$prefix/share/man/man5/dat.conf.5" ] || fail "$name: no command or page"
+    [ -e "$prefix/share/man/man3/dat_ep_post_send.3" ] && [ -e "$prefix/share/man/man7/udapl.7" ] || fail "$name: no page of a function"
     [ -s "$prefix/share/bash-completion/completions/dat" ] || fail "$name: no completions"
     libraries=$(dirname "$(find "$prefix" -name libdat2.so.2)")
     PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name dat2.pc)") pkg-config --cflags --libs dat2 >"$said"
@@ -209,6 +210,7 @@ judge_packages() {
     file=$trees/dat-rdma-dev
     [ -e "$file/usr/share/dat-rdma/kit/dat-provider/Cargo.toml" ] && [ -e "$file/usr/share/dat-rdma/kit/examples/c-transport/sockets.c" ] &&
         [ -e "$file/usr/include/dat-rdma/dat_transport.h" ] && [ -e "$file/usr/lib/$triple/libdat_transport.a" ] || fail "dat-rdma-dev lacks the provider kit"
+    [ -e "$file/usr/share/man/man3/dat_ep_post_send.3.gz" ] && [ -e "$file/usr/share/man/man7/udapl.7.gz" ] || fail "dat-rdma-dev lacks the pages of the functions"
     [ -e "$trees/dat-rdma/usr/share/doc/dat-rdma/examples/c/exchange.c" ] || fail "dat-rdma lacks the example in C"
     [ ! -e "$trees/dat-rdma/usr/share/dat-rdma" ] || fail "dat-rdma has the provider kit"
     stray=$(strings -a "$file/usr/lib/$triple/libdat_transport.a" | grep -F -e "$PWD" -e "$HOME/" -e "${CARGO_HOME:-$HOME/.cargo}" | head -n 3 || true)

@@ -1,5 +1,7 @@
 //! The documentation agrees with the code: links, paths, names, tables, pictures. `DAT_BLESS=1` writes the pictures and the lock order.
 
+mod headers;
+mod man;
 mod picture;
 mod prose;
 mod references;
@@ -176,4 +178,19 @@ fn the_pictures_are_those_of_their_sources() {
         }
     }
     report(&stale);
+}
+
+#[test]
+fn the_manual_pages_agree_with_the_headers() {
+    report(&man::faults(&Tree::read()));
+}
+
+#[test]
+fn the_programs_of_the_manual_pages_compile() {
+    report(&man::compiled(&Tree::read()));
+}
+
+#[test]
+fn groff_has_no_warning_for_the_manual_pages() {
+    report(&man::warnings(&Tree::read()));
 }
