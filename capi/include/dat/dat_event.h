@@ -51,7 +51,7 @@ typedef union dat_sp_handle {
 } DAT_SP_HANDLE;
 
 typedef struct dat_cr_arrival_event_data {
-    DAT_SP_HANDLE sp_handle; /* NULL for a reserved service point */
+    DAT_SP_HANDLE sp_handle; /* The PSP or the RSP that the request came to */
     DAT_IA_ADDRESS_PTR local_ia_address_ptr; /* Local address of the request */
     DAT_CONN_QUAL conn_qual;
     DAT_CR_HANDLE cr_handle; /* Handle to query, accept or reject */

@@ -28,7 +28,7 @@ typedef enum dat_return_type {
     DAT_INVALID_HANDLE              = 0x00050000, /* NULL, freed, foreign or of another kind */
     DAT_INVALID_PARAMETER           = 0x00060000, /* The subtype names the argument */
     DAT_INVALID_STATE               = 0x00070000, /* The subtype names the state */
-    DAT_LENGTH_ERROR                = 0x00080000, /* A buffer or a message is too long */
+    DAT_LENGTH_ERROR                = 0x00080000, /* A length that the object or the operation does not allow */
     DAT_MODEL_NOT_SUPPORTED         = 0x00090000, /* The provider does not support the request */
     DAT_PROVIDER_NOT_FOUND          = 0x000A0000, /* dat.conf has no such entry, or its library does not load */
     DAT_PRIVILEGES_VIOLATION        = 0x000B0000, /* A region lacks a privilege that is asked for, or the process lacks a right */
