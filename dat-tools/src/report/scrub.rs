@@ -96,6 +96,15 @@ impl Scrubber {
             _ if is_address(bare) => (bare, &word[bare.len()..]),
             // 192.0.2.1:4791
             Some((address, _)) if is_address(address) => (address, &word[address.len()..]),
+            // softrxe-192.0.2.7
+            _ if word.contains(JOINTS) => {
+                for part in word.split_inclusive(JOINTS) {
+                    let name = part.trim_end_matches(JOINTS);
+                    self.push_word(name, made);
+                    made.push_str(&part[name.len()..]);
+                }
+                return;
+            }
             _ => return made.push_str(word),
         };
         let next = self.addresses.len() + 1;
@@ -106,6 +115,9 @@ impl Scrubber {
         made.push_str(&format!("ADDRESS-{number}{tail}"));
     }
 }
+
+/// What joins the parts of a name, of which one may be an address.
+const JOINTS: [char; 2] = ['-', '_'];
 
 /// Returns true for an address that names a machine: IP, MAC, or GUID.
 fn is_address(word: &str) -> bool {
@@ -182,6 +194,8 @@ mod tests {
             ("guid b859:9f03:00d0:1234", "guid ADDRESS-1"),
             ("B8:59:9F:D0:12:34", "ADDRESS-2"),
             ("::ffff:192.0.2.9 up", "ADDRESS-3 up"),
+            ("softrxe-192.0.2.9_b", "softrxe-ADDRESS-4_b"),
+            ("a_192.0.2.9-", "a_ADDRESS-4-"),
         ] {
             assert_eq!(scrubber.text(text), expected);
         }
