@@ -11,6 +11,7 @@ use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
 use crate::iov::LmrTriplet;
 use crate::pz::Pz;
+use crate::rmr::Rmr;
 use crate::transport::Transport;
 use crate::use_count::Claim;
 
@@ -273,10 +274,21 @@ impl<T: Transport> Lmr<T> {
     /// Frees the LMR (dat_lmr_free). After the return no remote access reaches the memory.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE`; `DAT_INVALID_STATE` (`LMR_IN_USE`) while an RMR is bound to it or another LMR was created from it.
+    /// `DAT_INVALID_HANDLE`; `DAT_INVALID_STATE` (`LMR_IN_USE`) while an RMR is bound to it, also until the bind that replaces this is
+    /// complete, or another LMR was created from it.
     pub fn free(&'static self) -> Result<()> {
-        self.head
-            .retire(Subtype::InvalidHandleLmr, Subtype::InvalidStateLmrInUse)?;
+        let retire = || {
+            self.head
+                .retire(Subtype::InvalidHandleLmr, Subtype::InvalidStateLmrInUse)
+        };
+        let in_use = Err(Error::state(Subtype::InvalidStateLmrInUse));
+        let mut retired = retire();
+        if retired == in_use {
+            // The program may not have taken the completion of that bind.
+            Rmr::<T>::settle();
+            retired = retire();
+        }
+        retired?;
         let ia = Ia::<T>::of(&self.head);
         let inner = self.inner.lock().take();
         if let Some(inner) = inner {

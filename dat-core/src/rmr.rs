@@ -1,7 +1,12 @@
 //! Remote memory regions (dat_rmr_create, dat_rmr_bind, dat_rmr_query, dat_rmr_free): memory windows on an LMR.
 
+mod bindings;
+
+use std::cell::Cell;
+
 use parking_lot::Mutex;
 
+use self::bindings::Bindings;
 use crate::ep::Ep;
 use crate::ep::bind::{BindRoom, PostedBind};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
@@ -12,7 +17,7 @@ use crate::ia::{Ia, Kind};
 use crate::iov::LmrTriplet;
 use crate::lmr::{Lmr, LmrInfo, within};
 use crate::pz::Pz;
-use crate::transport::{Bind, Transport};
+use crate::transport::{Bind, Transport, WrId};
 use crate::use_count::Claim;
 
 /// The range of an LMR to bind to. It can represent the `DAT_LMR_TRIPLET` of both versions.
@@ -73,8 +78,9 @@ pub struct Rmr<T: Transport> {
     /// Function table, liveness, generation and use count.
     pub head: Head,
     inner: Mutex<Option<Inner<T>>>,
-    /// The binding, under its own lock, which is a leaf: a completion reports under an EVD's lock that a peer invalidated the window.
-    bound: Mutex<Option<Bound<T>>>,
+    /// The bindings, under their own lock, which is a leaf: completions of binds, and of messages that invalidate the window, are taken
+    /// under an EVD's lock.
+    bindings: Mutex<Bindings<Bound<T>>>,
 }
 
 struct Inner<T: Transport> {
@@ -84,8 +90,10 @@ struct Inner<T: Transport> {
     _pz_claim: Claim,
 }
 
-/// The binding of a window. The claim keeps the LMR from being freed.
+/// What a bind binds its window to. The claim keeps the LMR from being freed.
 struct Bound<T: Transport> {
+    /// The bind.
+    id: WrId,
     lmr: &'static Lmr<T>,
     _lmr_claim: Claim,
     range: LmrRange,
@@ -101,7 +109,7 @@ impl<T: Transport> Default for Rmr<T> {
         Self {
             head: Head::default(),
             inner: Mutex::new(None),
-            bound: Mutex::new(None),
+            bindings: Mutex::default(),
         }
     }
 }
@@ -166,8 +174,8 @@ impl<T: Transport> Rmr<T> {
     }
 
     /// Posts a bind on `ep` and returns the new rmr_context, which the peer may use when the bind has completed (dat_rmr_bind). If
-    /// `lmr` is `None` (1.2), `range.lmr_context` selects the LMR. Length 0 unbinds. The LMR of an earlier bind is released. On a
-    /// disconnected endpoint the bind completes as flushed, and an earlier one stays.
+    /// `lmr` is `None` (1.2), `range.lmr_context` selects the LMR. Length 0 unbinds. The completion of the bind releases the LMR
+    /// of an earlier one. If it is flushed, as on a disconnected endpoint, the earlier one stays.
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` (unknown LMR, range outside the LMR, unknown rights);
@@ -237,76 +245,124 @@ impl<T: Transport> Rmr<T> {
             return Err(Error::of(ErrorKind::ProtectionViolation));
         }
         let window = &inner.window;
-        if range.length == 0 {
-            let posted =
-                ep.post_bind(index, cookie, (flags, args.flags), |id, signaled, fence| {
-                    Bind {
-                        id,
-                        rmr: window,
-                        lmr: None,
-                        address: 0,
-                        length: 0,
-                        rights: MemPriv::empty(),
-                        va_type,
-                        signaled,
-                        fence,
-                    }
-                })?;
-            if posted == PostedBind::NoRoom {
-                return Ok(posted);
-            }
-            self.unbind(inner.pz.ia());
-            return Ok(PostedBind::Posted(0));
-        }
-        let lmr = lmr
-            .or_else(|| inner.pz.ia().lmr(range.lmr_context))
-            .ok_or(Error::arg(args.triplet))?;
-        let claim = lmr.head.claim(Subtype::InvalidHandleLmr)?;
-        let base = lmr.base()?;
-        check(&base.info, range, rights, args)?;
-        if !std::ptr::eq(base.pz, inner.pz) {
-            return Err(Error::of(ErrorKind::ProtectionViolation));
-        }
-        if inner.scope == Scope::Endpoint {
-            inner.pz.ia().reserve_window()?;
-        }
-        let region = base.region;
-        let posted = ep.post_bind(index, cookie, (flags, args.flags), |id, signaled, fence| {
-            Bind {
-                id,
-                rmr: window,
-                lmr: Some(&region),
-                address: range.address,
-                length: range.length,
-                rights: rights & MemPriv::REMOTE,
-                va_type,
-                signaled,
-                fence,
-            }
-        })?;
-        let PostedBind::Posted(rmr_context) = posted else {
-            return Ok(posted);
+        self.reserve_bind()?;
+        let posted = Cell::new(None);
+        let post = |id, new| {
+            posted.set(Some(id));
+            self.bindings.lock().post(id, new);
         };
-        self.unbind(inner.pz.ia());
-        *self.bound.lock() = Some(Bound {
-            lmr,
-            _lmr_claim: claim,
-            range,
-            rights,
-            va_type,
-            rmr_context,
-        });
-        if inner.scope == Scope::Endpoint {
-            inner.pz.ia().set_window_index(rmr_context, Some(index));
+        let result = if range.length == 0 {
+            ep.post_bind(index, cookie, (flags, args.flags), |id, signaled, fence| {
+                post(id, None);
+                Bind {
+                    id,
+                    rmr: window,
+                    lmr: None,
+                    address: 0,
+                    length: 0,
+                    rights: MemPriv::empty(),
+                    va_type,
+                    signaled,
+                    fence,
+                }
+            })
+        } else {
+            let lmr = lmr
+                .or_else(|| inner.pz.ia().lmr(range.lmr_context))
+                .ok_or(Error::arg(args.triplet))?;
+            let claim = lmr.head.claim(Subtype::InvalidHandleLmr)?;
+            let base = lmr.base()?;
+            check(&base.info, range, rights, args)?;
+            if !std::ptr::eq(base.pz, inner.pz) {
+                return Err(Error::of(ErrorKind::ProtectionViolation));
+            }
+            if inner.scope == Scope::Endpoint {
+                inner.pz.ia().reserve_window()?;
+            }
+            let region = base.region;
+            ep.post_bind(index, cookie, (flags, args.flags), |id, signaled, fence| {
+                let bound = Bound {
+                    id,
+                    lmr,
+                    _lmr_claim: claim,
+                    range,
+                    rights,
+                    va_type,
+                    rmr_context: 0,
+                };
+                post(id, Some(bound));
+                Bind {
+                    id,
+                    rmr: window,
+                    lmr: Some(&region),
+                    address: range.address,
+                    length: range.length,
+                    rights: rights & MemPriv::REMOTE,
+                    va_type,
+                    signaled,
+                    fence,
+                }
+            })
+        };
+        let ia = inner.pz.ia();
+        match (&result, posted.get()) {
+            (Ok(PostedBind::Posted(rmr_context)), Some(id)) if range.length > 0 => {
+                self.set_context(ia, index, inner.scope, id, *rmr_context);
+            }
+            // The transport refused it.
+            (Err(_), Some(id)) => self.complete(ia, id, false),
+            _ => {}
         }
-        Ok(posted)
+        match result {
+            // The context of an unbound window is undefined.
+            Ok(PostedBind::Posted(_)) if range.length == 0 => Ok(PostedBind::Posted(0)),
+            other => other,
+        }
     }
 
-    /// Removes the binding and releases the LMR.
-    fn unbind(&'static self, ia: &'static Ia<T>) {
-        let old = self.bound.lock().take();
-        if let Some(old) = old {
-            ia.set_window_index(old.rmr_context, None);
+    fn reserve_bind(&self) -> Result<()> {
+        let reserved = self.bindings.lock().reserve();
+        reserved.map_err(|_| Error::resource(Subtype::ResourceMemory))
+    }
+
+    /// Adds the context that the transport gave the bind `id`, unless it has failed already.
+    fn set_context(&self, ia: &Ia<T>, index: u32, scope: Scope, id: WrId, rmr_context: u32) {
+        let mut bindings = self.bindings.lock();
+        let Some(Some(bound)) = bindings.find(|bound| bound.id == id) else {
+            return;
+        };
+        bound.rmr_context = rmr_context;
+        drop(bindings);
+        if scope == Scope::Endpoint {
+            ia.set_window_index(rmr_context, Some(index));
+        }
+    }
+
+    /// Releases what the bind `id` replaced, or, if it failed, its own LMR.
+    fn complete(&self, ia: &Ia<T>, id: WrId, success: bool) {
+        let ended = self.bindings.lock().complete(id, success);
+        for bound in ended {
+            ia.set_window_index(bound.rmr_context, None);
+        }
+    }
+
+    /// Takes the completion of the bind `id` of the RMR at `index` of its arena. The caller may hold the lock of an EVD.
+    #[cold]
+    pub(crate) fn bind_completed(ia: &Ia<T>, index: u32, id: WrId, success: bool) {
+        if let Some(rmr) = T::arenas().rmr.get(index) {
+            rmr.complete(ia, id, success);
+        }
+    }
+
+    /// Takes the completions of binds that are posted and not complete. The caller holds no lock.
+    #[cold]
+    pub(crate) fn settle() {
+        let mut pending = Vec::new();
+        T::arenas()
+            .rmr
+            .for_each(|_, rmr| pending.extend(rmr.bindings.lock().pending()));
+        for id in pending {
+            Ep::<T>::drain_requests_of(id);
         }
     }
 
@@ -316,11 +372,11 @@ impl<T: Transport> Rmr<T> {
         let Some(rmr) = ia.window(rmr_context) else {
             return;
         };
-        let mut bound = rmr.bound.lock();
+        let mut bindings = rmr.bindings.lock();
         // The window may have been bound again since.
-        if bound.as_ref().is_some_and(|b| b.rmr_context == rmr_context) {
-            *bound = None;
-            drop(bound);
+        let invalid = bindings.find(|bound| bound.rmr_context == rmr_context);
+        if invalid.and_then(Option::take).is_some() {
+            drop(bindings);
             ia.set_window_index(rmr_context, None);
         }
     }
@@ -332,8 +388,8 @@ impl<T: Transport> Rmr<T> {
     pub fn info(&'static self) -> Result<RmrInfo> {
         let inner = self.inner.lock();
         let inner = inner.as_ref().ok_or(DEAD)?;
-        let bound = self.bound.lock();
-        let bound = bound.as_ref();
+        let bindings = self.bindings.lock();
+        let bound = bindings.latest();
         Ok(RmrInfo {
             ia: raw(inner.pz.ia()),
             pz: raw(inner.pz),
@@ -357,7 +413,10 @@ impl<T: Transport> Rmr<T> {
         if let Some(inner) = inner {
             // The window is dropped before the claim on its LMR.
             drop(inner.window);
-            self.unbind(inner.pz.ia());
+            let ended = self.bindings.lock().take();
+            for bound in ended {
+                inner.pz.ia().set_window_index(bound.rmr_context, None);
+            }
         }
         let arena = &T::arenas().rmr;
         let index = arena.index_of(self);

@@ -53,11 +53,14 @@ fn a_bound_lmr_is_in_use_until_rebind_unbind_or_free() {
     assert_eq!((info.range, info.rights), (range(one, 10, 90), read));
     let second = bind(None, range(two, 0, 100), read, 2).unwrap();
     assert_ne!(first, second);
-    assert_eq!(two.free(), in_use);
-    one.free().unwrap();
+    // Until the second bind is complete the first may be in force.
+    assert_eq!((one.free(), two.free()), (in_use, in_use));
     assert_eq!(bind(None, LmrRange::default(), read, 3), Ok(0));
     assert_eq!(rmr.info().unwrap().lmr, 0);
-    side.qp.finish_requests(3);
+    side.qp.finish_requests(2);
+    one.free().unwrap();
+    assert_eq!(two.free(), in_use);
+    side.qp.finish_requests(1);
     let mut sink = Events::default();
     for cookie in 1..=3 {
         side.evd.dequeue(&mut sink).unwrap();
@@ -202,5 +205,53 @@ fn a_flushed_bind_leaves_the_earlier_one_and_its_agent_may_use_the_rmr() {
     other.free().unwrap();
     rmr.free().unwrap();
     bound.free().unwrap();
+    side.close();
+}
+
+#[test]
+fn a_bind_that_the_transport_flushes_or_refuses_leaves_the_earlier_one() {
+    let side = side(NONE, NONE);
+    let rmr = Rmr::create(side.pz).unwrap();
+    let rights = MemPriv::ALL;
+    let [first, second] = [0x1000, 0x2000].map(|address| {
+        let source = Source::Virtual(address);
+        Lmr::create(side.ia, source, 100, side.pz, rights, VaType::Va).unwrap()
+    });
+    let bind = |lmr: &'static Lmr<Null>, flags| {
+        let info = lmr.info().unwrap();
+        let range = LmrRange {
+            lmr_context: info.lmr_context,
+            address: info.registered_address,
+            length: 100,
+        };
+        rmr.bind(Some(lmr), range, rights, VaType::Va, side.ep, 1, flags)
+    };
+    let in_use = Err(Error::state(Subtype::InvalidStateLmrInUse));
+    let silent = CompletionFlags::SUPPRESS;
+    let context = bind(first, silent).unwrap();
+    side.qp.finish_requests(1);
+    assert_eq!(side.cookies(), []);
+
+    side.qp.refuse_next_post();
+    bind(second, NONE).unwrap_err();
+    assert_eq!(rmr.info().unwrap().rmr_context, context);
+    second.free().unwrap();
+
+    let source = Source::Virtual(0x3000);
+    let third = Lmr::create(side.ia, source, 100, side.pz, rights, VaType::Va).unwrap();
+    bind(third, NONE).unwrap();
+    side.qp.flush_requests();
+    assert_eq!(side.cookies(), [1]);
+    let info = rmr.info().unwrap();
+    assert_eq!((info.lmr, info.rmr_context), (raw(first), context));
+    assert_eq!(first.free(), in_use);
+    // A suppressed bind releases it, too, without a poll.
+    bind(third, silent).unwrap();
+    assert_eq!(first.free(), in_use);
+    side.qp.finish_requests(1);
+    first.free().unwrap();
+    assert_eq!(side.cookies(), []);
+    rmr.free().unwrap();
+    third.free().unwrap();
     side.close();
 }

@@ -1,7 +1,7 @@
 //! Binds of windows (dat_rmr_bind), which are requests of an endpoint: the endpoint's part.
 
-use super::post::{SUPPRESS, info_bits};
-use super::ring::{Outstanding, SlotInfo, id};
+use super::post::info_bits;
+use super::ring::{Id, Outstanding, SlotInfo, id};
 use super::{DEAD, Ep, EpState};
 use crate::error::{Error, Result};
 use crate::event::{Dto, DtoOp};
@@ -51,7 +51,8 @@ impl<T: Transport> Ep<T> {
             return Err(DEAD);
         };
         let slot = queue.slot(queue.head);
-        let signaled = queue.is_signaled(queue.head, flags & SUPPRESS == 0);
+        // Its completion releases the LMR of the bind before it.
+        let signaled = true;
         let announced = queue.announce(flags, signaled);
         let info = info_bits(flags) | queue.info_base | announced;
         slot.fill(
@@ -94,6 +95,23 @@ impl<T: Transport> Ep<T> {
                     .map(|()| BindRoom::Flushed)
             }
             Err(None) => Err(self.current_state().refuse()),
+        }
+    }
+
+    /// Takes the completions of the endpoint that posted the request `id`, if it still has that queue. The caller holds no lock, because
+    /// this may run a consumer's agent.
+    #[cold]
+    pub(crate) fn drain_requests_of(id: WrId) {
+        let id = Id::of(id);
+        let Some(ep) = T::arenas().ep.get(id.index()) else {
+            return;
+        };
+        if !id.is_of(ep.request_ring.generation()) {
+            return;
+        }
+        let evd = ep.send.lock().completion_evd;
+        if let Some(evd) = evd {
+            evd.drain();
         }
     }
 }

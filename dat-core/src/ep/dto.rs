@@ -255,6 +255,9 @@ pub(crate) fn complete<T: Transport>(
             ep.last_request_done();
         }
         if info.has(SlotInfo::SUPPRESSED | SlotInfo::NO_EVD) {
+            if queue_kind == QueueKind::Request && info.op() == DtoOp::BindMw {
+                bind_completed(ep, completion, info);
+            }
             return;
         }
         let mut notice = Notice::new(!info.has(SlotInfo::UNSIGNALLED));
@@ -320,10 +323,13 @@ fn failed<T: Transport>(
     if info.has(SlotInfo::LAST) {
         ep.last_request_done();
     }
+    let mut op = info.op();
     if info.has(SlotInfo::NO_EVD) {
+        if op == DtoOp::BindMw {
+            bind_completed(ep, completion, info);
+        }
         return None;
     }
-    let mut op = info.op();
     if op == DtoOp::BindMw {
         return Some(bound(ep, completion, cookie, info));
     }
@@ -346,6 +352,14 @@ fn failed<T: Transport>(
     })
 }
 
+/// Tells the RMR of a bind that it is complete.
+#[cold]
+#[inline(never)]
+fn bind_completed<T: Transport>(ep: &'static Ep<T>, completion: &Completion, info: SlotInfo) {
+    let success = completion.status == DtoStatus::Success;
+    Rmr::<T>::bind_completed(ep.ia(), info.extra() as u32, completion.id, success);
+}
+
 /// Converts the completion of a bind.
 #[cold]
 #[inline(never)]
@@ -355,6 +369,7 @@ fn bound<T: Transport>(
     cookie: u64,
     info: SlotInfo,
 ) -> Completed {
+    bind_completed(ep, completion, info);
     let done = completion.status == DtoStatus::Success;
     Completed {
         dto: Dto {

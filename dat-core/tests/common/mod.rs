@@ -151,6 +151,17 @@ impl Qp {
         }
     }
 
+    /// Completes all requests as flushed.
+    pub(crate) fn flush_requests(&self) {
+        for (id, _) in self.requests.lock().drain(..) {
+            self.request_cq.push(Raw {
+                id,
+                status: DtoStatus::Flushed,
+                ..Raw::default()
+            });
+        }
+    }
+
     /// Completes the oldest request, if there is one.
     pub(crate) fn finish_some(&self) {
         let oldest = self.requests.lock().pop_front();
@@ -432,6 +443,9 @@ impl Transport for Null {
     }
 
     fn post_bind(qp: &Self::Qp, bind: &Bind<'_, Self>) -> Result<u32> {
+        if qp.refuses.swap(false, Ordering::SeqCst) {
+            return Err(Error::of(Kind::InsufficientResources));
+        }
         qp.requests.lock().push_back((bind.id, bind.signaled));
         Ok(NEXT_KEY.fetch_add(1, Ordering::SeqCst))
     }
