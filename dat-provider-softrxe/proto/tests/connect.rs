@@ -202,6 +202,53 @@ fn a_late_refusal_of_a_request_that_was_repeated_and_accepted_does_not_count() {
     );
 }
 
+/// The process that holds the shared port may pass on a repeated REQ when the connection has come and gone.
+fn a_late_repetition_of_a_request_that_was_answered_is_no_new_one() {
+    const REQ: u16 = 0x10;
+    for accepted in [true, false] {
+        let mut pair = Pair::new("late_repetition");
+        let service = service_id::tcp(19);
+        let late = Rc::new(RefCell::new(None));
+        let first = late.clone();
+        pair.filter = Box::new(move |packet| {
+            if packet.bytes.len() == 280 && packet.bytes[20 + 16..20 + 18] == REQ.to_be_bytes() {
+                first.borrow_mut().get_or_insert_with(|| packet.clone());
+            }
+            true
+        });
+        if accepted {
+            let (_, ids) = pair.connect_by_cm(service);
+            let now = pair.now;
+            pair.sides[0].engine.disconnect(now, ids[0]).unwrap();
+        } else {
+            pair.sides[1].engine.listen(service).unwrap();
+            let qpn = pair.sides[0].qp();
+            pair.call(qpn, service);
+            assert!(pair.run_until(LONG, |p| !p.sides[1].events.is_empty()));
+            let id = pair.sides[1].cm_event().id;
+            let now = pair.now;
+            pair.sides[1]
+                .engine
+                .reject(now, id, RejectReason::CONSUMER, b"")
+                .unwrap();
+        }
+        // Until both sides have forgotten the connection.
+        pair.run();
+        assert_eq!(pair.sides[1].engine.connections(), 0);
+        pair.sides.iter_mut().for_each(|side| side.events.clear());
+        let late = late.borrow_mut().take().unwrap();
+        pair.deliver(&late);
+        pair.run();
+        for side in &mut pair.sides {
+            assert_eq!(side.cm_events(), [], "accepted: {accepted}");
+        }
+        // The same peer may connect again.
+        let before = pair.sides[1].engine.connections();
+        pair.connect_by_cm(service);
+        assert_eq!(pair.sides[1].engine.connections(), before + 1);
+    }
+}
+
 fn an_mra_gives_a_slow_consumer_time() {
     let mut pair = Pair::new("slow");
     let service = service_id::tcp(8);
@@ -675,6 +722,7 @@ over_both_links!(
     an_attempt_fails_without_a_listener_by_refusal_and_without_a_peer,
     a_request_without_a_listener_is_repeated_for_a_moment,
     a_late_refusal_of_a_request_that_was_repeated_and_accepted_does_not_count,
+    a_late_repetition_of_a_request_that_was_answered_is_no_new_one,
     an_mra_gives_a_slow_consumer_time,
     data_stands_for_an_rtu_that_was_lost,
     a_request_whose_peer_restarted_cannot_be_accepted,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dat_handshake::{Agreement, Capabilities, Offer, final_psn};
 
+use super::answered::Request;
 use super::peer::Peer;
 use super::state::State;
 use crate::near::Link;
@@ -152,6 +153,11 @@ impl Connection {
     /// Returns the owner of the peer's ids. Its GUID is known.
     pub(crate) const fn peer(&self) -> Peer {
         Peer::new(self.remote, self.remote_guid)
+    }
+
+    /// Returns what identifies the REQ of a peer.
+    pub(crate) const fn request(&self) -> Request {
+        (self.peer(), self.remote_id, self.transaction)
     }
 
     /// Returns true if a message from `source` that names these ids can be the peer's. Before the REP only the peer's

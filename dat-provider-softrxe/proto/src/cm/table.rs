@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use dat_handshake::guid::is_own;
 
+use super::answered::AnsweredRequests;
 use super::connection::Connection;
 use super::peer::Peer;
 use super::pending::PendingRequests;
@@ -27,6 +28,8 @@ pub(crate) struct Table {
     /// Requests and resolutions of peers that have not shown that they receive answers, also answered ones that are kept
     /// for repetition.
     pub(crate) pending: PendingRequests,
+    /// Requests of peers that were answered, also those whose connection is no longer here.
+    pub(crate) answered: AnsweredRequests,
     /// Connections that ended, oldest first; some are removed already.
     ended: VecDeque<u32>,
     pub(crate) services: HashSet<u64>,

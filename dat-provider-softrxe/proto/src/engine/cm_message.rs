@@ -128,6 +128,18 @@ impl<M: Memory> Engine<M> {
         }
         let own = is_own(req.ca_guid);
         let answer_to = reply_to(source, own);
+        if self
+            .cm
+            .answered
+            .has(now, &(peer, req.local_id, transaction))
+        {
+            // Its sender has ended, too, or has not received the answer while that was repeated.
+            tracing::debug!(%source, id = req.local_id, "a repeated request whose connection has ended is refused");
+            let reason = RejectReason::CONSUMER;
+            let rej = connection::reject_req(transaction, req.local_id, reason);
+            self.mads.push_back((answer_to, rej));
+            return;
+        }
         if let Some(old) = self.cm.by_qp(peer, req.qpn) {
             let stale = RejectReason::STALE_CONNECTION;
             self.mads.push_back((

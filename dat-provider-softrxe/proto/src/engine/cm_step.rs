@@ -58,6 +58,12 @@ impl<M: Memory> Engine<M> {
             return;
         };
         tracing::debug!(id, ?state, ?input, next = ?step.next, "connection");
+        let waits = |state| matches!(state, State::ReqReceived | State::MraSent);
+        // A request that is given up may come again.
+        if waits(state) && !step.next.is_some_and(waits) && input != Input::GiveUp {
+            let request = c.request();
+            self.cm.answered.add(now, request);
+        }
         for action in step.actions {
             self.act(now, id, *action, details);
         }
