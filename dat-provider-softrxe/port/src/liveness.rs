@@ -114,6 +114,11 @@ impl Liveness {
     }
 }
 
+/// Returns whether an engine of this user has a slot of `ip`.
+pub(crate) fn engines_have(ip: IpAddr) -> bool {
+    names::any_begins_with(&names::user_name(ip, "life/"))
+}
+
 fn name(ip: IpAddr, slot: u16) -> String {
     names::user_name(ip, &format!("life/{slot}"))
 }

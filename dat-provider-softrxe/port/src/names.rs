@@ -37,6 +37,21 @@ pub fn system_name(ip: IpAddr) -> String {
     format!("{NAMES}system/{ip}/port")
 }
 
+/// Returns whether a process of the network namespace has a name that begins with `prefix`; false if the kernel does not show it.
+pub(crate) fn any_begins_with(prefix: &str) -> bool {
+    let Ok(list) = std::fs::File::open("/proc/net/unix") else {
+        return false;
+    };
+    // The last word of a line; `@` stands for the zero byte of an abstract name.
+    let wanted = format!(" @{prefix}");
+    let lines = BufReader::new(list).split(b'\n').map_while(Result::ok);
+    let mut found = lines.filter(|line| {
+        line.windows(wanted.len())
+            .any(|part| part == wanted.as_bytes())
+    });
+    found.next().is_some()
+}
+
 fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }

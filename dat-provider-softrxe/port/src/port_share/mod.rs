@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::discard::ListeningSocket;
 use crate::holder::Holder;
-use crate::liveness::Liveness;
+use crate::liveness::{Liveness, engines_have};
 use crate::member::Member;
 use crate::message::Destination;
 use crate::names;
@@ -22,6 +22,8 @@ pub use crate::takeover::Takeover;
 
 /// Time for which the port may be taken without a trusted holder, as between two holders.
 const HANDOVER_TIME: Duration = Duration::from_secs(1);
+/// The same where an engine of this user has the address: it takes the port over, but it may have no processor.
+const BUSY_HANDOVER_TIME: Duration = Duration::from_secs(15);
 /// Pauses between two attempts in that time.
 const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(32);
@@ -80,7 +82,8 @@ impl PortShare {
     /// Takes the port of `local` if it is free, else joins the process that holds it.
     ///
     /// # Errors
-    /// [`PortShareError::Foreign`] and [`PortShareError::NoHolder`] if there is no trusted holder within a second.
+    /// [`PortShareError::Foreign`] and [`PortShareError::NoHolder`] if there is no trusted holder within a second, or within 15 s while
+    /// an engine of this user has the address.
     pub fn take(local: SocketAddr, buffer: usize, policy: Policy) -> Result<Self, PortShareError> {
         let first = Takeover {
             holder: policy.holder,
@@ -91,7 +94,8 @@ impl PortShare {
         loop {
             match first.attempt(local, buffer) {
                 Err(PortShareError::Foreign { .. } | PortShareError::NoHolder { .. })
-                    if begin.elapsed() < HANDOVER_TIME => {}
+                    if begin.elapsed() < HANDOVER_TIME
+                        || begin.elapsed() < BUSY_HANDOVER_TIME && engines_have(local.ip()) => {}
                 done => return done,
             }
             std::thread::sleep(pause);
@@ -326,6 +330,32 @@ mod tests {
                 holder.deliver(to, received.from, 0, datagram);
             }
         }
+    }
+
+    /// A stopped member has the socket, so no other process can bind the port.
+    #[test]
+    fn a_share_is_there_when_a_member_without_a_processor_goes_on() {
+        let local = at("127.77.1.9");
+        let mut first = take(local);
+        let PortShare::Member(mut member) = take(local) else {
+            panic!("two holders")
+        };
+        let _liveness = Liveness::listen(local.ip(), 1).unwrap();
+        poll_members(&mut first);
+        assert!(member.receive(&mut [0; 100]).unwrap().is_none());
+        assert!(member.shared_socket().is_some());
+        drop(first);
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| take(local));
+            std::thread::sleep(HANDOVER_TIME + Duration::from_millis(200));
+            assert!(!late.is_finished());
+            let mut share = member.takeover().attempt(local, 1 << 20).unwrap();
+            while !late.is_finished() {
+                poll_members(&mut share);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert!(matches!(late.join().unwrap(), PortShare::Member(_)));
+        });
     }
 
     #[test]
