@@ -13,7 +13,7 @@ use dat_registry::search;
 use dat_registry::settings::Declared;
 
 use crate::machine::{self, Device};
-use crate::read;
+use crate::{read, wrapped};
 
 /// What was found about an entry.
 #[derive(Debug, Default)]
@@ -59,6 +59,10 @@ pub(crate) fn entry(entry: &Entry) -> Verdict {
             verdict
                 .faults
                 .extend(init(&found).map(|text| at(entry.places.library, text)));
+            if entry.api.major == 1 && wrapped::is_filter(&entry.library) {
+                let text = "a filter is of u2.0 only; write u2.0, or leave this entry out";
+                verdict.faults.push(at(entry.places.name, text.to_owned()));
+            }
             if let Some(declared) = Declared::of(&found.object) {
                 verdict.faults.extend(declared.check(entry));
                 verdict.warnings.extend(declared.warnings(entry));

@@ -20,6 +20,11 @@ use crate::{Outcome, Status, read};
 /// The library of the filters, as it is installed, and as cargo builds it.
 const LIBRARIES: [&str; 2] = ["libdat-provider-filter.so.2", "libdat_provider_filter.so"];
 
+/// Returns whether a library of dat.conf is that of the filters.
+pub(crate) fn is_filter(library: &str) -> bool {
+    LIBRARIES.iter().any(|name| library.ends_with(name))
+}
+
 /// A new folder of this user, which is removed at the end.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);

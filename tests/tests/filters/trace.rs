@@ -7,7 +7,7 @@ use std::process::Command;
 use dat_tests::prefix::PREFIX;
 use serde_json::Value;
 
-use crate::common::{Conf, DTEST, call, completions, dat, json, judged_as_the_ia, text};
+use crate::common::{Conf, DTEST, call, completions, dat, filter, json, judged_as_the_ia, text};
 
 /// Runs dtest by `dat trace` and returns the reports of both processes. `libraries` is LD_LIBRARY_PATH.
 fn dtest(libraries: Option<&Path>) -> Vec<Value> {
@@ -212,6 +212,17 @@ fn the_status_of_a_traced_program_is_kept_and_a_wrong_entry_is_explained() {
         "kill -TERM $PPID; exec sleep 600",
     ]);
     assert_eq!(conf.run(&mut ended).status.code(), Some(128 + 15));
+    let of_1_2 = dat_tests::line("old", &filter(), "filter=trace inner=loop file=/dev/null")
+        .replace("u2.0", "u1.2");
+    fs::write(conf.path("old.conf"), of_1_2).expect("written");
+    let mut check = Command::new(dat());
+    let output = conf.run(check.arg("check").arg(conf.path("old.conf")));
+    assert!(
+        !output.status.success()
+            && text(&output).contains("old.conf:1:1: a filter is of u2.0 only"),
+        "{}",
+        text(&output)
+    );
     let output = conf.run(Command::new(dat()).args(["info", "without"]));
     assert!(
         !output.status.success() && text(&output).contains("inner=softrxe-lo"),
