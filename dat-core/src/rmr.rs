@@ -3,6 +3,7 @@
 mod bindings;
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -221,12 +222,12 @@ impl<T: Transport> Rmr<T> {
         flags: CompletionFlags,
     ) -> Result<PostedBind> {
         let &BindRequest {
-            lmr,
             range,
             rights,
             va_type,
+            ..
         } = request;
-        let args = if lmr.is_some() {
+        let args = if request.lmr.is_some() {
             Args {
                 triplet: 3,
                 rights: 4,
@@ -244,79 +245,51 @@ impl<T: Transport> Rmr<T> {
         if ep.info()?.pz.is_some_and(|pz| !std::ptr::eq(pz, inner.pz)) {
             return Err(Error::of(ErrorKind::ProtectionViolation));
         }
-        let window = &inner.window;
+        let target = target(inner, request, args)?;
+        let region = target.as_ref().map(|target| Arc::clone(&target.region));
         self.reserve_bind()?;
         let posted = Cell::new(None);
-        let post = |id, new| {
+        let result = ep.post_bind(index, cookie, (flags, args.flags), |id, signaled, fence| {
             posted.set(Some(id));
+            let new = target.map(|target| Bound {
+                id,
+                lmr: target.lmr,
+                _lmr_claim: target.claim,
+                range,
+                rights,
+                va_type,
+                rmr_context: 0,
+            });
+            let (address, rights) = match new {
+                Some(_) => (range.address, rights & MemPriv::REMOTE),
+                None => (0, MemPriv::empty()),
+            };
             self.bindings.lock().post(id, new);
-        };
-        let result = if range.length == 0 {
-            ep.post_bind(index, cookie, (flags, args.flags), |id, signaled, fence| {
-                post(id, None);
-                Bind {
-                    id,
-                    rmr: window,
-                    lmr: None,
-                    address: 0,
-                    length: 0,
-                    rights: MemPriv::empty(),
-                    va_type,
-                    signaled,
-                    fence,
-                }
-            })
-        } else {
-            let lmr = lmr
-                .or_else(|| inner.pz.ia().lmr(range.lmr_context))
-                .ok_or(Error::arg(args.triplet))?;
-            let claim = lmr.head.claim(Subtype::InvalidHandleLmr)?;
-            let base = lmr.base()?;
-            check(&base.info, range, rights, args)?;
-            if !std::ptr::eq(base.pz, inner.pz) {
-                return Err(Error::of(ErrorKind::ProtectionViolation));
+            Bind {
+                id,
+                rmr: &inner.window,
+                lmr: region.as_deref(),
+                address,
+                length: range.length,
+                rights,
+                va_type,
+                signaled,
+                fence,
             }
-            if inner.scope == Scope::Endpoint {
-                inner.pz.ia().reserve_window()?;
-            }
-            let region = base.region;
-            ep.post_bind(index, cookie, (flags, args.flags), |id, signaled, fence| {
-                let bound = Bound {
-                    id,
-                    lmr,
-                    _lmr_claim: claim,
-                    range,
-                    rights,
-                    va_type,
-                    rmr_context: 0,
-                };
-                post(id, Some(bound));
-                Bind {
-                    id,
-                    rmr: window,
-                    lmr: Some(&region),
-                    address: range.address,
-                    length: range.length,
-                    rights: rights & MemPriv::REMOTE,
-                    va_type,
-                    signaled,
-                    fence,
-                }
-            })
-        };
+        });
         let ia = inner.pz.ia();
-        match (&result, posted.get()) {
-            (Ok(PostedBind::Posted(rmr_context)), Some(id)) if range.length > 0 => {
-                self.set_context(ia, index, inner.scope, id, *rmr_context);
-            }
-            // The transport refused it.
-            (Err(_), Some(id)) => self.complete(ia, id, false),
-            _ => {}
-        }
-        match result {
+        match (result, posted.get()) {
             // The context of an unbound window is undefined.
-            Ok(PostedBind::Posted(_)) if range.length == 0 => Ok(PostedBind::Posted(0)),
-            other => other,
+            (Ok(PostedBind::Posted(_)), _) if range.length == 0 => Ok(PostedBind::Posted(0)),
+            (Ok(PostedBind::Posted(rmr_context)), Some(id)) => {
+                self.set_context(ia, index, inner.scope, id, rmr_context);
+                Ok(PostedBind::Posted(rmr_context))
+            }
+            (Err(refused), Some(id)) => {
+                self.complete(ia, id, false);
+                Err(refused)
+            }
+            (other, _) => other,
         }
     }
 
@@ -424,6 +397,43 @@ impl<T: Transport> Rmr<T> {
         arena.recycle(index);
         Ok(())
     }
+}
+
+/// The memory of a bind.
+struct Target<T: Transport> {
+    lmr: &'static Lmr<T>,
+    claim: Claim,
+    region: Arc<T::Lmr>,
+}
+
+/// Returns the memory that `request` binds to; `None` if it unbinds.
+fn target<T: Transport>(
+    inner: &Inner<T>,
+    request: &BindRequest<T>,
+    args: Args,
+) -> Result<Option<Target<T>>> {
+    if request.range.length == 0 {
+        return Ok(None);
+    }
+    let ia = inner.pz.ia();
+    let lmr = request
+        .lmr
+        .or_else(|| ia.lmr(request.range.lmr_context))
+        .ok_or(Error::arg(args.triplet))?;
+    let claim = lmr.head.claim(Subtype::InvalidHandleLmr)?;
+    let base = lmr.base()?;
+    check(&base.info, request.range, request.rights, args)?;
+    if !std::ptr::eq(base.pz, inner.pz) {
+        return Err(Error::of(ErrorKind::ProtectionViolation));
+    }
+    if inner.scope == Scope::Endpoint {
+        ia.reserve_window()?;
+    }
+    Ok(Some(Target {
+        lmr,
+        claim,
+        region: base.region,
+    }))
 }
 
 /// Checks that an LMR permits a bind of `range` with `rights`.
