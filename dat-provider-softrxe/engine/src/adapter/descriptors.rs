@@ -20,8 +20,6 @@ pub(crate) struct Descriptors {
     /// All other descriptors on which something arrives. The socket is not among them: an epoll set would cost time for each
     /// datagram, even while no thread sleeps.
     others: PollSet,
-    /// The set of the wake-ups from processes of this host. It is not part of `others`, as each level of sets costs time at a wake-up.
-    bells: RawFd,
     /// Connections to other processes of the host that depend on this one, or on which it depends. They are part of `others`, except
     /// during back-off.
     liveness: PollSet,
@@ -34,13 +32,12 @@ impl Descriptors {
     ///
     /// # Errors
     /// As `epoll_create1` and `epoll_ctl`.
-    pub(crate) fn new(socket: Arc<Socket>, bells: RawFd) -> io::Result<Self> {
+    pub(crate) fn new(socket: Arc<Socket>) -> io::Result<Self> {
         let (others, liveness) = (PollSet::new()?, PollSet::new()?);
         others.add(liveness.as_raw_fd())?;
         Ok(Self {
             socket,
             others,
-            bells,
             liveness,
             listeners: Mutex::default(),
         })
@@ -99,7 +96,6 @@ impl Descriptors {
     pub(crate) fn sleep_or_wake(&self, wake: &EventFd, limit: Option<Duration>) -> Slept {
         let fds = [
             self.socket.as_raw_fd(),
-            self.bells,
             self.others.as_raw_fd(),
             wake.as_raw_fd(),
         ];
@@ -109,7 +105,7 @@ impl Descriptors {
     /// Sleeps until something arrives, for `limit` at most, beside the thread that watches.
     pub(crate) fn sleep(&self, limit: Duration) {
         if self.socket.begin_pause() {
-            let fds = [self.socket.as_raw_fd(), self.bells, self.others.as_raw_fd()];
+            let fds = [self.socket.as_raw_fd(), self.others.as_raw_fd()];
             let _ = on_readable(fds, Some(limit));
         }
         self.socket.end_pause();

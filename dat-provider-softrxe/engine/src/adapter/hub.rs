@@ -111,8 +111,7 @@ impl Hub {
             capture,
             settings.ring,
         )?;
-        let near = Near::new(settings.near_pull)?;
-        let descriptors = Descriptors::new(Arc::clone(ports.socket()), near.descriptor())?;
+        let descriptors = Descriptors::new(Arc::clone(ports.socket()))?;
         if let Some(descriptor) = liveness.descriptor() {
             descriptors.liveness().add(descriptor)?;
         }
@@ -131,6 +130,8 @@ impl Hub {
             descriptors.liveness().add(door.as_raw_fd())?;
             descriptors.add_listener(door.listener());
         }
+        let near = Near::new(settings.near_pull)?;
+        descriptors.add(near.descriptor())?;
         let mut config = config(ip, &mut ports, &settings, secrets.engine, secrets.guid)?;
         if near_dial.door().is_some() {
             config.offer = config.offer.with(Capabilities::NEAR);

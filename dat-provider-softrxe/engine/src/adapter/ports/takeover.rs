@@ -162,7 +162,7 @@ mod tests {
     fn what_a_slow_holder_did_not_take_is_claimed_later() {
         let mut ports = open("127.77.7.1");
         let (mut holder, member) = share("127.77.7.2");
-        let descriptors = Descriptors::new(Arc::clone(ports.socket()), -1).expect("descriptors");
+        let descriptors = Descriptors::new(Arc::clone(ports.socket())).expect("descriptors");
 
         let replaced = ports.finish_takeover(Ok(member), &descriptors);
         assert!(replaced.is_ok(), "{replaced:?}");
@@ -194,7 +194,7 @@ mod tests {
     fn what_a_slow_holder_did_not_take_is_released_later() {
         let mut ports = open("127.77.7.3");
         let (mut holder, member) = share("127.77.7.4");
-        let descriptors = Descriptors::new(Arc::clone(ports.socket()), -1).expect("descriptors");
+        let descriptors = Descriptors::new(Arc::clone(ports.socket())).expect("descriptors");
         ports
             .finish_takeover(Ok(member), &descriptors)
             .expect("a new share");
