@@ -54,27 +54,18 @@ unsafe fn open(
 
 /// Closes an IA (dat_ia_close).
 fn close(ia: DatHandle, flags: u32) -> Result<()> {
-    const WRONG: Error = Error::handle(Subtype::InvalidHandleIa);
-    let handles = &registry().handles;
     // Small numbers are no handles in 1.2, though the registry keeps them.
-    let known = handles.find(ia).ok_or(WRONG)?;
-    if known.provider != ia {
-        return Err(WRONG);
+    let known = registry().handles.find(ia);
+    if known.is_none_or(|known| known.provider != ia) {
+        return Err(Error::handle(Subtype::InvalidHandleIa));
     }
-    let (number, open) = handles.begin_close(ia).ok_or(WRONG)?;
-    // SAFETY: it came from a provider's ia_open, so its first word is its table.
-    let slot = unsafe { (**(ia as *const *const DatProvider)).ia_close };
-    let closed = slot
-        .ok_or(Error::of(Kind::NotImplemented))
-        .and_then(|slot| {
-            // SAFETY: the slot's contract is that of dat_ia_close.
-            unpack_v2_0(from_v1_2(unsafe { slot(ia, flags) }))
-        });
-    handles.end_close(number, closed.is_ok());
-    if closed.is_ok() {
-        LIBRARY.closed(&open.name, open.table);
-    }
-    closed
+    LIBRARY.close(ia, |open| {
+        // SAFETY: it came from a provider's ia_open, so its first word is its table.
+        let slot = unsafe { (**(open.provider as *const *const DatProvider)).ia_close };
+        let slot = slot.ok_or(Error::of(Kind::NotImplemented))?;
+        // SAFETY: the slot's contract is that of dat_ia_close.
+        unpack_v2_0(from_v1_2(unsafe { slot(open.provider, flags) }))
+    })
 }
 
 export! {

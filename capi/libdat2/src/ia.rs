@@ -115,19 +115,13 @@ export! {
     /// Closes an IA (dat_ia_close).
     fn dat_ia_close(ia: DatHandle, flags: u32) -> u32 {
         LIBRARY.guard_from_fork(|| {
-            let handles = &registry().handles;
-            let (number, open) = handles.begin_close(ia).ok_or(WRONG)?;
-            // SAFETY: it came from a provider's ia_open.
-            let slot = unsafe { table(open.provider) }.ia_close;
-            let closed = slot.ok_or(Error::of(Kind::NotImplemented)).and_then(|slot| {
+            LIBRARY.close(ia, |open| {
+                // SAFETY: it came from a provider's ia_open.
+                let slot = unsafe { table(open.provider) }.ia_close;
+                let slot = slot.ok_or(Error::of(Kind::NotImplemented))?;
                 // SAFETY: the slot's contract is that of dat_ia_close.
                 unpack_v2_0(unsafe { slot(open.provider, flags) })
-            });
-            handles.end_close(number, closed.is_ok());
-            if closed.is_ok() {
-                LIBRARY.closed(&open.name, open.table);
-            }
-            closed
+            })
         })
     }
 

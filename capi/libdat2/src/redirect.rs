@@ -8,6 +8,7 @@
 //! * the classic table, from the first foreign provider on: every number that is not NULL must be a handle, as with other libdats.
 
 use std::ffi::c_void;
+use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -21,40 +22,45 @@ use crate::registry::registry;
 
 /// The current table.
 static CURRENT: AtomicPtr<DatProvider> = AtomicPtr::new((&raw const CHECKING).cast_mut());
-/// Address of the first table of the only engine of ours in use; 0 before the first, 1 if there are several.
-static ONLY: AtomicUsize = AtomicUsize::new(0);
+/// The engines of ours that were opened. Locked while the current table is selected, so that two threads that open IAs, or one that
+/// registers a provider meanwhile, store it in the order of their selections.
+static OPENED: Mutex<Opened> = Mutex::new(Opened::None);
 /// 1 from the first foreign provider on, else 0.
 static FOREIGN: AtomicUsize = AtomicUsize::new(0);
 
-/// Held while the current table is selected: two threads that open IAs, or one that registers a provider meanwhile, store it in the order
-/// of their selections.
-static SELECTION: Mutex<()> = Mutex::new(());
+/// Engines of ours.
+enum Opened {
+    None,
+    /// One, and its first table.
+    Only(&'static DatProvider),
+    Several,
+}
 
 /// Selects the current table after an IA was opened; `handle` is the provider's.
 pub(crate) fn ia_opened(handle: DatHandle) {
-    let _selection = SELECTION.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     if FOREIGN.load(Ordering::Acquire) != 0 {
         return;
     }
-    // SAFETY: a live handle; its first word is its table.
-    let table = unsafe { *(handle as *const *const DatProvider) };
-    let next = match ONLY.compare_exchange(0, table as usize, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => table,
-        // SAFETY: tables are never freed.
-        Err(only) if only != 1 && unsafe { (*table).has_functions_of(&*(only as *const _)) } => {
-            return;
+    // SAFETY: a live handle; its first word is its table, which is never freed.
+    let table = unsafe { &**(handle as *const *const DatProvider) };
+    let next: &'static DatProvider = match *opened {
+        Opened::None => {
+            *opened = Opened::Only(table);
+            table
         }
-        Err(_) => {
-            ONLY.store(1, Ordering::Release);
-            &raw const CHECKING
+        Opened::Only(only) if table.has_functions_of(only) => return,
+        Opened::Only(_) | Opened::Several => {
+            *opened = Opened::Several;
+            &CHECKING
         }
     };
-    CURRENT.store(next.cast_mut(), Ordering::Release);
+    CURRENT.store(ptr::from_ref(next).cast_mut(), Ordering::Release);
 }
 
 /// Makes the classic table the current one, because a provider that is not ours was registered.
 pub(crate) fn foreign_registered() {
-    let _selection = SELECTION.lock().unwrap_or_else(PoisonError::into_inner);
+    let _opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     FOREIGN.store(1, Ordering::Release);
     CURRENT.store((&raw const CLASSIC).cast_mut(), Ordering::Release);
 }

@@ -8,6 +8,7 @@ use dat_abi::types::{DatBoolean, DatHandle};
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_registry::catalog::Request;
 use dat_registry::conf::Origin;
+use dat_registry::handles::OpenIa;
 use dat_registry::registrations::Table;
 use dat_registry::registry::{LookupError, Opened};
 
@@ -88,8 +89,25 @@ impl Library {
         self.closed(&found.name, found.table);
     }
 
+    /// Closes the IA that a consumer passes (dat_ia_close): `slot` calls the provider. The number keeps its IA if the provider refuses, and
+    /// the second of two concurrent closes finds nothing.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE`; those of `slot`.
+    pub fn close(&'static self, ia: usize, slot: impl FnOnce(&OpenIa) -> Result<()>) -> Result<()> {
+        let handles = &self.registry().handles;
+        let wrong = Error::handle(Subtype::InvalidHandleIa);
+        let (number, open) = handles.begin_close(ia).ok_or(wrong)?;
+        let closed = slot(&open);
+        handles.end_close(number, closed.is_ok());
+        if closed.is_ok() {
+            self.closed(&open.name, open.table);
+        }
+        closed
+    }
+
     /// Records that an IA was closed, or not opened after [`Library::find`].
-    pub fn closed(&'static self, name: &str, table: Table) {
+    fn closed(&'static self, name: &str, table: Table) {
         self.registry().close(name, self.version.major, table);
     }
 }
