@@ -249,7 +249,7 @@ impl<T: Transport> Rmr<T> {
         let region = target.as_ref().map(|target| Arc::clone(&target.region));
         self.reserve_bind()?;
         let posted = Cell::new(None);
-        let result = ep.post_bind(index, cookie, (flags, args.flags), |id, signaled, fence| {
+        let result = ep.post_bind(index, cookie, (flags, args.flags), |id, fence| {
             posted.set(Some(id));
             let new = target.map(|target| Bound {
                 id,
@@ -273,7 +273,8 @@ impl<T: Transport> Rmr<T> {
                 length: range.length,
                 rights,
                 va_type,
-                signaled,
+                // The completion releases the LMR of the bind before it.
+                signaled: true,
                 fence,
             }
         });

@@ -6,31 +6,36 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::side::side;
-use common::{Events, open, qp, request};
+use common::{Events, Null, open, qp, request};
 use dat_core::ep::{Ep, EpParts, EpState};
 use dat_core::error::{Error, Subtype};
 use dat_core::evd::Evd;
 use dat_core::event::{AsyncEvent, Event};
-use dat_core::flags::{Close, CompletionFlags, EvdFlags};
+use dat_core::flags::{Close, EvdFlags};
 use dat_core::head::raw;
+use dat_core::ia::Ia;
 use dat_core::pz::Pz;
 use dat_core::sp::Sp;
 
 const LONG: Option<Duration> = Some(Duration::from_secs(10));
 
-#[test]
-fn a_connection_event_without_room_is_an_asynchronous_error() {
-    let ia = open();
-    let evd = Evd::create(ia, 1, None, EvdFlags::CONNECTION).unwrap();
+/// Returns the parts of an endpoint of `ia` whose connection events go to `evd`.
+fn parts(ia: &'static Ia<Null>, evd: &'static Evd<Null>) -> EpParts<Null> {
     let requests = Evd::create(ia, 4, None, EvdFlags::DTO).unwrap();
-    let parts = EpParts {
+    EpParts {
         pz: Some(Pz::create(ia).unwrap()),
         recv_evd: Some(requests),
         request_evd: Some(requests),
         connect_evd: Some(evd),
         srq: None,
-    };
+    }
+}
+
+#[test]
+fn a_connection_event_without_room_is_an_asynchronous_error() {
+    let ia = open();
+    let evd = Evd::create(ia, 1, None, EvdFlags::CONNECTION).unwrap();
+    let parts = parts(ia, evd);
     for _ in 0..2 {
         let ep = Ep::create(ia, parts, None).unwrap();
         ep.connect(IpAddr::V4(Ipv4Addr::LOCALHOST), 1, None, &[], 0, 0)
@@ -54,14 +59,7 @@ fn a_connection_event_without_room_is_an_asynchronous_error() {
 fn connection_events_may_go_to_another_open_of_the_adapter() {
     let (ia, other) = (open(), open());
     let evd = Evd::create(other, 4, None, EvdFlags::CONNECTION).unwrap();
-    let requests = Evd::create(ia, 4, None, EvdFlags::DTO).unwrap();
-    let parts = EpParts {
-        pz: Some(Pz::create(ia).unwrap()),
-        recv_evd: Some(requests),
-        request_evd: Some(requests),
-        connect_evd: Some(evd),
-        srq: None,
-    };
+    let parts = parts(ia, evd);
     let connected = || {
         let ep = Ep::create(ia, parts, None).unwrap();
         let to = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -124,18 +122,12 @@ fn a_connection_request_without_room_is_refused() {
 /// It gets another one, as the consumer knows nothing of the first.
 #[test]
 fn a_reserved_service_point_whose_request_is_refused_waits_for_another() {
-    let side = side(CompletionFlags::empty(), CompletionFlags::empty());
-    let parts = EpParts {
-        pz: Some(side.pz),
-        recv_evd: Some(side.evd),
-        request_evd: Some(side.evd),
-        connect_evd: Some(side.evd),
-        srq: None,
-    };
-    let ep = Ep::create(side.ia, parts, None).unwrap();
-    let requests = Evd::create(side.ia, 1, None, EvdFlags::CR).unwrap();
-    Sp::psp_create(side.ia, Some(1), requests, false).unwrap();
-    Sp::rsp_create(side.ia, 2, ep, requests).unwrap();
+    let ia = open();
+    let connections = Evd::create(ia, 4, None, EvdFlags::CONNECTION).unwrap();
+    let ep = Ep::create(ia, parts(ia, connections), None).unwrap();
+    let requests = Evd::create(ia, 1, None, EvdFlags::CR).unwrap();
+    Sp::psp_create(ia, Some(1), requests, false).unwrap();
+    Sp::rsp_create(ia, 2, ep, requests).unwrap();
     let filling = request(1);
     let refused = request(2);
     assert_eq!(Arc::strong_count(&refused), 1, "is refused");
@@ -147,7 +139,7 @@ fn a_reserved_service_point_whose_request_is_refused_waits_for_another() {
     requests.dequeue(&mut sink).unwrap();
     assert_eq!(ep.info().unwrap().state, EpState::PassiveConnectionPending);
     drop(filling);
-    side.close();
+    ia.close(Close::Abrupt).unwrap();
 }
 
 /// Requests of a peer must not fill the asynchronous EVD.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::side::side;
+use common::side::{Side, side};
 use common::{Events, Null};
 use dat_core::cno::{Agent, Cno, CnoProxy};
 use dat_core::error::{Error, Kind, Subtype};
@@ -15,22 +15,34 @@ use dat_core::rmr::{LmrRange, Rmr};
 
 const NONE: CompletionFlags = CompletionFlags::empty();
 
+/// Registers 100 bytes with all rights.
+fn lmr(side: &Side, address: usize) -> &'static Lmr<Null> {
+    let source = Source::Virtual(address);
+    Lmr::create(side.ia, source, 100, side.pz, MemPriv::ALL, VaType::Va).unwrap()
+}
+
+/// Binds to all of an [`lmr`], with cookie 1.
+fn bind_all(
+    side: &Side,
+    rmr: &'static Rmr<Null>,
+    lmr: &'static Lmr<Null>,
+    flags: CompletionFlags,
+) -> Result<u32, Error> {
+    let info = lmr.info().unwrap();
+    let range = LmrRange {
+        lmr_context: info.lmr_context,
+        address: info.registered_address,
+        length: 100,
+    };
+    let (rights, va_type) = (MemPriv::ALL, VaType::Va);
+    rmr.bind(Some(lmr), range, rights, va_type, side.ep, 1, flags)
+}
+
 #[test]
 fn a_bound_lmr_is_in_use_until_rebind_unbind_or_free() {
     let side = side(NONE, NONE);
     let rights = MemPriv::ALL;
-    let at = |address: usize| {
-        Lmr::create(
-            side.ia,
-            Source::Virtual(address),
-            100,
-            side.pz,
-            rights,
-            VaType::Va,
-        )
-        .unwrap()
-    };
-    let (one, two) = (at(0x1000), at(0x2000));
+    let (one, two) = (lmr(&side, 0x1000), lmr(&side, 0x2000));
     let rmr = Rmr::create(side.pz).unwrap();
     let range = |lmr: &'static Lmr<Null>, offset: u64, length| {
         let info = lmr.info().unwrap();
@@ -167,20 +179,8 @@ fn binds_that_are_flushed_at_once_are_refused_while_the_evd_is_full() {
 fn a_flushed_bind_leaves_the_earlier_one_and_its_agent_may_use_the_rmr() {
     let side = side(NONE, NONE);
     let rmr = Rmr::create(side.pz).unwrap();
-    let rights = MemPriv::ALL;
-    let [bound, other] = [0x1000, 0x2000].map(|address| {
-        let source = Source::Virtual(address);
-        Lmr::create(side.ia, source, 100, side.pz, rights, VaType::Va).unwrap()
-    });
-    let bind = |lmr: &'static Lmr<Null>| {
-        let info = lmr.info().unwrap();
-        let range = LmrRange {
-            lmr_context: info.lmr_context,
-            address: info.registered_address,
-            length: 100,
-        };
-        rmr.bind(Some(lmr), range, rights, VaType::Va, side.ep, 1, NONE)
-    };
+    let [bound, other] = [0x1000, 0x2000].map(|address| lmr(&side, address));
+    let bind = |lmr| bind_all(&side, rmr, lmr, NONE);
     let context = bind(bound).unwrap();
     side.qp.finish_requests(1);
     assert_eq!(side.cookies(), [1]);
@@ -212,20 +212,8 @@ fn a_flushed_bind_leaves_the_earlier_one_and_its_agent_may_use_the_rmr() {
 fn a_bind_that_the_transport_flushes_or_refuses_leaves_the_earlier_one() {
     let side = side(NONE, NONE);
     let rmr = Rmr::create(side.pz).unwrap();
-    let rights = MemPriv::ALL;
-    let [first, second] = [0x1000, 0x2000].map(|address| {
-        let source = Source::Virtual(address);
-        Lmr::create(side.ia, source, 100, side.pz, rights, VaType::Va).unwrap()
-    });
-    let bind = |lmr: &'static Lmr<Null>, flags| {
-        let info = lmr.info().unwrap();
-        let range = LmrRange {
-            lmr_context: info.lmr_context,
-            address: info.registered_address,
-            length: 100,
-        };
-        rmr.bind(Some(lmr), range, rights, VaType::Va, side.ep, 1, flags)
-    };
+    let [first, second] = [0x1000, 0x2000].map(|address| lmr(&side, address));
+    let bind = |lmr, flags| bind_all(&side, rmr, lmr, flags);
     let in_use = Err(Error::state(Subtype::InvalidStateLmrInUse));
     let silent = CompletionFlags::SUPPRESS;
     let context = bind(first, silent).unwrap();
@@ -237,8 +225,7 @@ fn a_bind_that_the_transport_flushes_or_refuses_leaves_the_earlier_one() {
     assert_eq!(rmr.info().unwrap().rmr_context, context);
     second.free().unwrap();
 
-    let source = Source::Virtual(0x3000);
-    let third = Lmr::create(side.ia, source, 100, side.pz, rights, VaType::Va).unwrap();
+    let third = lmr(&side, 0x3000);
     bind(third, NONE).unwrap();
     side.qp.flush_requests();
     assert_eq!(side.cookies(), [1]);

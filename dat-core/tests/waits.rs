@@ -19,6 +19,23 @@ const SOON: Option<Duration> = Some(Duration::from_millis(50));
 const LONG: Option<Duration> = Some(Duration::from_secs(10));
 const NONE: CompletionFlags = CompletionFlags::empty();
 
+/// Starts a thread that waits for one event, and returns once it waits. The thread returns what is left, and the cookie.
+fn waiter<'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    evd: &'static Evd<Null>,
+) -> thread::ScopedJoinHandle<'scope, (u32, Vec<u64>)> {
+    let waiter = scope.spawn(|| {
+        let mut sink = Events::default();
+        let nmore = evd.wait(LONG, 1, &mut sink).unwrap();
+        (nmore, cookies(&sink))
+    });
+    eventually("the waiter waits", || {
+        let second = evd.wait(NOW, 1, &mut Events::default());
+        second.unwrap_err().error == Error::state(Subtype::InvalidStateEvdWaiter)
+    });
+    waiter
+}
+
 fn is_waited(evd: &'static Evd<Null>) -> bool {
     let mut sink = Events::default();
     let second = evd.wait(NOW, 20, &mut sink);
@@ -230,15 +247,7 @@ fn an_unsignalled_completion_wakes_no_waiter_but_can_be_dequeued() {
         Error::state(Subtype::InvalidStateEvdConfigNotify)
     );
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| {
-            let mut sink = Events::default();
-            let nmore = side.evd.wait(LONG, 1, &mut sink).unwrap();
-            (nmore, cookies(&sink))
-        });
-        eventually("the waiter waits", || {
-            let second = side.evd.wait(NOW, 1, &mut Events::default());
-            second.unwrap_err().error == Error::state(Subtype::InvalidStateEvdWaiter)
-        });
+        let waiter = waiter(scope, side.evd);
         side.send(1, CompletionFlags::UNSIGNALLED);
         side.qp.finish_requests(1);
         thread::sleep(Duration::from_millis(10));
@@ -267,15 +276,7 @@ fn a_solicited_wait_ends_with_a_solicited_message() {
         side.ep.post_recv(&[], cookie, NONE).unwrap();
     }
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| {
-            let mut sink = Events::default();
-            let nmore = side.evd.wait(LONG, 1, &mut sink).unwrap();
-            (nmore, cookies(&sink))
-        });
-        eventually("the waiter waits", || {
-            let second = side.evd.wait(NOW, 1, &mut Events::default());
-            second.unwrap_err().error == Error::state(Subtype::InvalidStateEvdWaiter)
-        });
+        let waiter = waiter(scope, side.evd);
         side.qp.receive(false);
         thread::sleep(Duration::from_millis(10));
         assert!(!waiter.is_finished(), "woken by an unsolicited message");

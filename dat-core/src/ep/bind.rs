@@ -13,14 +13,14 @@ use crate::transport::{Bind, Transport, WrId};
 pub(crate) enum PostedBind {
     /// It is posted, and this is the new context.
     Posted(u32),
-    /// There is no room: [`Ep::room_for_bind`] is to be called.
+    /// The queue is full, or takes no binds: [`Ep::room_for_bind`] is to be called.
     NoRoom,
 }
 
 /// What [`Ep::room_for_bind`] did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BindRoom {
-    /// There was room, which another thread may have taken since.
+    /// The queue has room, unless another thread has taken it since.
     Made,
     /// The endpoint is disconnected, and the bind has completed as flushed.
     Flushed,
@@ -28,7 +28,7 @@ pub(crate) enum BindRoom {
 
 impl<T: Transport> Ep<T> {
     /// Posts a bind for `Rmr::bind`. Takes a request slot for the RMR at `rmr_index` of its arena; `make` builds the
-    /// argument of `T::post_bind` from the id, `signaled` and `fence`. The caller may hold the RMR's lock.
+    /// argument of `T::post_bind`, which is signaled, from the id and `fence`. The caller may hold the RMR's lock.
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` (`argument`, the number of the flags); `DAT_INVALID_HANDLE`; those of `T::post_bind`.
@@ -37,7 +37,7 @@ impl<T: Transport> Ep<T> {
         rmr_index: u32,
         cookie: u64,
         (flags, argument): (CompletionFlags, u16),
-        make: impl FnOnce(WrId, bool, bool) -> Bind<'a, T>,
+        make: impl FnOnce(WrId, bool) -> Bind<'a, T>,
     ) -> Result<PostedBind> {
         let mut queue = self.send.lock();
         let flags = flags.bits();
@@ -51,16 +51,14 @@ impl<T: Transport> Ep<T> {
             return Err(DEAD);
         };
         let slot = queue.slot(queue.head);
-        // Its completion releases the LMR of the bind before it.
-        let signaled = true;
-        let announced = queue.announce(flags, signaled);
+        let announced = queue.announce(flags, true);
         let info = info_bits(flags) | queue.info_base | announced;
         slot.fill(
             cookie,
             SlotInfo::new(DtoOp::BindMw, info, u64::from(rmr_index)),
         );
         let fence = flags & CompletionFlags::BARRIER_FENCE.bits() != 0;
-        let bind = make(id(queue.id_base, queue.head), signaled, fence);
+        let bind = make(id(queue.id_base, queue.head), fence);
         let context =
             T::post_bind(qp, &bind).inspect_err(|_| queue.undo_announcement(announced))?;
         queue.head = queue.head.wrapping_add(1);
