@@ -8,7 +8,7 @@ use dat_abi::types::{DatContext, DatHandle};
 use dat_abi::v2_0::types::DatDtoCompletionEventData;
 use tracing::Span;
 
-use crate::filter::{Endpoint, Operation, Queue, RECEIVES};
+use crate::filter::{Endpoint, Operation, Post, Queue, RECEIVES};
 
 /// Posts of a queue that are kept. A program that suppresses all its completions would add more for ever.
 const LONGEST: usize = 65_536;
@@ -29,6 +29,19 @@ pub(crate) struct Outstanding {
     pub(crate) segments: Vec<(u64, u32)>,
     /// Span from the post to its completion; a disabled one if the filter makes none.
     pub(crate) span: Span,
+}
+
+impl Outstanding {
+    /// Returns a post that is about to be made.
+    pub(crate) fn new(post: &Post, span: Span) -> Self {
+        Self {
+            cookie: post.cookie,
+            operation: post.operation,
+            at: Instant::now(),
+            segments: Vec::new(),
+            span,
+        }
+    }
 }
 
 /// The outstanding posts of some queues, each with its number.

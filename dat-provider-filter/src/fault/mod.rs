@@ -304,16 +304,8 @@ impl Filter for Fault {
     }
 
     fn post(&self, post: &Post, inner: &mut dyn FnMut() -> Posted<'static>) -> u32 {
-        let number = self.outstanding.begin(
-            post.queue,
-            Outstanding {
-                cookie: post.cookie,
-                operation: post.operation,
-                at: Instant::now(),
-                segments: Vec::new(),
-                span: tracing::Span::none(),
-            },
-        );
+        let outstanding = Outstanding::new(post, tracing::Span::none());
+        let number = self.outstanding.begin(post.queue, outstanding);
         let done = inner();
         if done.code == DAT_SUCCESS {
             let segments = done.segments.iter().collect();

@@ -7,7 +7,7 @@ mod span;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dat_abi::ret::{DAT_SUCCESS, TYPE_MASK};
 use dat_abi::types::{DatHandle, event_number};
@@ -167,19 +167,9 @@ impl Filter for Trace {
     }
 
     fn post(&self, post: &Post, inner: &mut dyn FnMut() -> Posted<'static>) -> u32 {
-        let at = Instant::now();
-        let (cookie, operation) = (post.cookie, post.operation);
         let span = span::of(post);
-        let number = self.outstanding.begin(
-            post.queue,
-            Outstanding {
-                cookie,
-                operation,
-                at,
-                segments: Vec::new(),
-                span: span.clone(),
-            },
-        );
+        let outstanding = Outstanding::new(post, span.clone());
+        let number = self.outstanding.begin(post.queue, outstanding);
         let done = inner();
         let bytes = done.segments.bytes();
         if done.code == DAT_SUCCESS {
