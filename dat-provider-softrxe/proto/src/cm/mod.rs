@@ -1,8 +1,8 @@
 //! Connection manager (IBTA 12), as rdma_cm uses it over RoCE.
 //!
 //! `state` is the pure state table. `connection` and `sidr` hold the data of a connection or resolution and build its
-//! messages. `table` indexes them, `peer` identifies the other end. `pending` limits the requests that wait for the consumer, `answered` knows those that have come before. The engine (`engine::cm`)
-//! executes the actions of the state table.
+//! messages. `table` indexes them, `peer` identifies the other end. `pending` limits the requests that wait for the consumer,
+//! `answered` knows those that have come before. The engine (`engine::cm`) executes the actions of the state table.
 
 pub(crate) mod answered;
 pub(crate) mod connection;

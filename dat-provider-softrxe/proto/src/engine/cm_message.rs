@@ -117,6 +117,18 @@ impl<M: Memory> Engine<M> {
         self.cm.get(id).filter(waits).map(|_| id)
     }
 
+    /// Rejects a REQ with the peer's id `remote_id`, of which this engine has no connection.
+    pub(super) fn reject_req(
+        &mut self,
+        to: SocketAddr,
+        transaction: u64,
+        remote_id: u32,
+        reason: RejectReason,
+    ) {
+        let rej = connection::reject_req(transaction, remote_id, reason);
+        self.mads.push_back((to, rej));
+    }
+
     fn handle_req(&mut self, now: Time, source: SocketAddr, transaction: u64, req: &Req) {
         let peer = Peer::new(source, req.ca_guid);
         if let Some(id) = self.cm.by_peer(peer, req.local_id) {
@@ -135,17 +147,12 @@ impl<M: Memory> Engine<M> {
         {
             // Its sender has ended, too, or has not received the answer while that was repeated.
             tracing::debug!(%source, id = req.local_id, "a repeated request whose connection has ended is refused");
-            let reason = RejectReason::CONSUMER;
-            let rej = connection::reject_req(transaction, req.local_id, reason);
-            self.mads.push_back((answer_to, rej));
+            self.reject_req(answer_to, transaction, req.local_id, RejectReason::CONSUMER);
             return;
         }
         if let Some(old) = self.cm.by_qp(peer, req.qpn) {
             let stale = RejectReason::STALE_CONNECTION;
-            self.mads.push_back((
-                answer_to,
-                connection::reject_req(transaction, req.local_id, stale),
-            ));
+            self.reject_req(answer_to, transaction, req.local_id, stale);
             self.end_stale(now, old, own);
             return;
         }
@@ -153,8 +160,7 @@ impl<M: Memory> Engine<M> {
             Ok(good) => good,
             Err(reason) => {
                 tracing::debug!(%source, ?reason, service = req.service_id, "request refused");
-                let rej = connection::reject_req(transaction, req.local_id, reason);
-                self.mads.push_back((answer_to, rej));
+                self.reject_req(answer_to, transaction, req.local_id, reason);
                 return;
             }
         };

@@ -7,7 +7,7 @@ use dat_handshake::guid::is_own;
 use super::Engine;
 use super::cm_step::Details;
 use crate::cm::CmError;
-use crate::cm::connection::{self, Connection};
+use crate::cm::connection::Connection;
 use crate::cm::state::Input;
 use crate::event::{CmId, Forwarded, RejectReason};
 use crate::memory::Memory;
@@ -43,8 +43,7 @@ impl<M: Memory> Engine<M> {
             if !own {
                 let (transaction, remote_id) = (connection.transaction, connection.remote_id);
                 let stale = RejectReason::STALE_CONNECTION;
-                let rej = connection::reject_req(transaction, remote_id, stale);
-                self.mads.push_back((connection.remote, rej));
+                self.reject_req(connection.remote, transaction, remote_id, stale);
                 return Err(CmError::Stale(connection.remote_qpn));
             }
         }

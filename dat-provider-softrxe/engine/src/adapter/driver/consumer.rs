@@ -383,8 +383,8 @@ impl Hub {
         }
     }
 
-    /// Receives, transmits and runs upcalls as the leader, and decides what it does next; `None` if its wait has ended, or another thread leads. `woken`: a sleep has just ended. `spun` is the
-    /// last spin that found nothing.
+    /// Receives, transmits and runs upcalls as the leader, and decides what it does next; `None` if its wait has ended, or another thread
+    /// leads. `woken`: a sleep has just ended. `spun` is the last spin that found nothing.
     fn look(
         self: &Arc<Self>,
         permit: &Permit,
