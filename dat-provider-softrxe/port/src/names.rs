@@ -44,12 +44,11 @@ pub(crate) fn any_begins_with(prefix: &str) -> bool {
     };
     // The last word of a line; `@` stands for the zero byte of an abstract name.
     let wanted = format!(" @{prefix}");
-    let lines = BufReader::new(list).split(b'\n').map_while(Result::ok);
-    let mut found = lines.filter(|line| {
+    let mut lines = BufReader::new(list).split(b'\n').map_while(Result::ok);
+    lines.any(|line| {
         line.windows(wanted.len())
             .any(|part| part == wanted.as_bytes())
-    });
-    found.next().is_some()
+    })
 }
 
 fn address(name: &str) -> io::Result<SocketAddr> {

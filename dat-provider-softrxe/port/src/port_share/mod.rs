@@ -243,13 +243,10 @@ impl PortShare {
 
 /// Returns `sent`, or success if the holder has ended.
 fn unless_gone(sent: io::Result<()>) -> io::Result<()> {
-    sent.or_else(|error| {
-        if is_holder_gone(&error) {
-            Ok(())
-        } else {
-            Err(error)
-        }
-    })
+    match sent {
+        Err(error) if is_holder_gone(&error) => Ok(()),
+        done => done,
+    }
 }
 
 /// Returns true for an error that a member gets because the holder has ended.
