@@ -13,8 +13,8 @@ lab=(qemu-system-x86 kmod busybox-static cpio xz-utils iproute2 ibverbs-provider
 # Compiles a kernel module for the guest: what Debian's kernel build tools and headers are used with.
 siw=(gcc-12 libc6-dev make binutils libelf1 xz-utils)
 # The clients and the original library for comparison; perftest and rping for interoperation; decoders and checkers; a
-# C++ compiler for the headers.
-test=(libdapl2 libdapl-dev dapl2-utils perftest tshark tcpdump valgrind procps g++ pkg-config)
+# C++ compiler for the headers; groff for the manual pages.
+test=(libdapl2 libdapl-dev dapl2-utils perftest tshark tcpdump valgrind procps g++ pkg-config groff-base)
 # Tools that `make bench` compares with, and the headers for those of its own in C.
 bench=(iperf3 libfabric-bin ucx-utils libibverbs-dev librdmacm-dev)
 # A compiler and a C library for 64-bit ARM, its emulator, and what Debian's rustc-web is linked with, for scripts/arm64.sh.

@@ -470,7 +470,7 @@ fn add_uses(page: &Manual, headers: &Headers, programs: &mut BTreeMap<String, St
     }
 }
 
-/// Returns the warnings of groff and of mandoc, of those that are installed.
+/// Returns the warnings of groff, and of mandoc if that is installed.
 pub(crate) fn warnings(tree: &Tree) -> Vec<String> {
     let mut all = Vec::new();
     for page in real(tree) {
@@ -479,8 +479,12 @@ pub(crate) fn warnings(tree: &Tree) -> Vec<String> {
             ("groff", ["-ww", "-t", "-man", "-Tutf8"].as_slice()),
             ("mandoc", ["-Tlint", "-Wwarning"].as_slice()),
         ] {
-            let Ok(done) = Command::new(tool).args(arguments).arg(&path).output() else {
-                continue;
+            let done = match Command::new(tool).args(arguments).arg(&path).output() {
+                Ok(done) => done,
+                Err(_) if tool == "mandoc" => continue,
+                Err(error) => {
+                    panic!("{tool}: {error}; scripts/bootstrap.sh installs it with groff-base")
+                }
             };
             let said = if tool == "groff" {
                 done.stderr
