@@ -26,7 +26,8 @@ pub struct Requested {
 }
 
 impl Library {
-    /// Checks the arguments of dat_ia_openv and finds the provider. Its table counts as opened until [`Library::closed`].
+    /// Checks the arguments of dat_ia_openv and finds the provider. Its table counts as opened until [`Library::close`] succeeds or
+    /// [`Library::not_opened`] is called.
     ///
     /// # Safety
     /// `name` is NULL or a C string.
