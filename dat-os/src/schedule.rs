@@ -140,20 +140,20 @@ pub fn crowded() -> bool {
 /// Returns true if the scheduler preempted the calling thread since the thread's previous call of this function.
 fn preempted() -> bool {
     thread_local! {
-        static COUNTED: Cell<i64> = const { Cell::new(0) };
+        static COUNTED: Cell<u64> = const { Cell::new(0) };
     }
     let preemptions = preemptions();
     COUNTED.replace(preemptions) != preemptions
 }
 
-/// Returns how often the scheduler preempted the calling thread.
+/// Returns how often the scheduler preempted the calling thread; a yield to another thread counts.
 #[must_use]
-pub fn preemptions() -> i64 {
+pub fn preemptions() -> u64 {
     // SAFETY: all-zero is a value of this structure of numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` has room for the answer; the query for the calling thread cannot fail.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    usage.ru_nivcsw
+    usage.ru_nivcsw.cast_unsigned()
 }
 
 /// Returns the number of processors of this machine, not only of those that this process may use: a process that is bound to one

@@ -17,6 +17,7 @@ const ORDER: &[&str] = &[
     "address::interface",
     "address::local_address",
     "adaptive::oversubscription",
+    "adaptive::empty_polls",
     "adaptive::pull_choice",
     "adaptive::socket_cadence",
     "adaptive",

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use dat_handshake::{Capabilities, guid};
 use dat_os::quick_clock::QuickClock;
@@ -87,6 +87,8 @@ pub(crate) struct Hub {
     pub(crate) state: SharedLock<State>,
     pub(crate) descriptors: Descriptors,
     pub(crate) wakers: Wakers,
+    /// Consumers that [give way](Self::give_way).
+    pub(crate) give_way: AtomicU32,
     stop: AtomicBool,
 }
 
@@ -156,6 +158,7 @@ impl Hub {
             state: SharedLock::new(state),
             descriptors,
             wakers: Wakers::new()?,
+            give_way: AtomicU32::new(0),
             stop: AtomicBool::new(false),
         }))
     }

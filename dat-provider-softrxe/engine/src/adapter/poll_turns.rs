@@ -19,8 +19,10 @@ const MAX_INTERVAL: u16 = 512;
 pub(crate) enum AfterPoll {
     /// Return to the consumer.
     Return,
-    /// Yield to other threads.
+    /// Yield to the threads that use the lock.
     Yield,
+    /// [Give way](super::hub::Hub::give_way) to all other threads.
+    GiveWay,
     /// [Pause](super::hub::Hub::pause).
     Pause,
 }

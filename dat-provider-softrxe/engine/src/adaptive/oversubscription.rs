@@ -1,4 +1,4 @@
-//! Detects that more threads are runnable than there are processors, and how a thread behaves then. Pure.
+//! Remembers that more threads are runnable than there are processors, and how the helper behaves then. Pure.
 //!
 //! The scheduler divides a processor's time into slices of milliseconds. A thread that wakes up preempts the running one only
 //! if it has used less than its share so far; else it waits for the scheduler's next tick. So a thread with a little work every
@@ -16,17 +16,17 @@ pub(crate) const PREEMPTED: Duration = Duration::from_micros(200);
 const REMEMBERED_FOR: Duration = Duration::from_millis(20);
 const MAX_REMEMBERED_FOR: Duration = Duration::from_millis(640);
 
-/// Remembers that a thread was preempted.
+/// An observation that counts for a while, and for longer when it is repeated.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Oversubscription {
+pub(super) struct Remembered {
     until: Option<Time>,
     memory: Duration,
 }
 
-impl Oversubscription {
-    /// Records that the calling thread was preempted.
-    pub(crate) fn preempted(&mut self, now: Time) {
-        // A preemption before or shortly after `until`: oversubscription never ended, so remember it twice as long.
+impl Remembered {
+    /// Returns until when it counts.
+    pub(super) fn record(&mut self, now: Time) -> Time {
+        // One before or shortly after `until`: its cause never ended, so remember it twice as long.
         let again = self
             .until
             .is_some_and(|until| now <= until + self.memory.max(REMEMBERED_FOR));
@@ -35,12 +35,39 @@ impl Oversubscription {
         } else {
             REMEMBERED_FOR
         };
-        self.until = Some(now + self.memory);
+        let until = now + self.memory;
+        self.until = Some(until);
+        until
+    }
+
+    /// Remembers it for as long as before, from `from` on.
+    fn extend(&mut self, from: Time) {
+        self.until = self.until.max(Some(from + self.memory.max(REMEMBERED_FOR)));
+    }
+
+    pub(super) fn is_present(&self, now: Time) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+}
+
+/// Remembers that a thread was preempted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Oversubscription(Remembered);
+
+impl Oversubscription {
+    /// Records that the calling thread was preempted.
+    pub(crate) fn preempted(&mut self, now: Time) {
+        let _ = self.0.record(now);
+    }
+
+    /// Records that it lasts until `until`, and is to be looked for from then on.
+    pub(super) fn lasts(&mut self, until: Time) {
+        self.0.extend(until);
     }
 
     /// Returns whether a preemption is remembered.
     pub(crate) fn is_present(&self, now: Time) -> bool {
-        self.until.is_some_and(|until| now < until)
+        self.0.is_present(now)
     }
 }
 
@@ -60,52 +87,6 @@ pub(crate) const REST_AFTER_YIELD: Duration = Duration::from_micros(300);
 /// How long the helper sleeps under oversubscription while consumers poll. A consumer may stop polling at any time and only read
 /// its memory; where processors are few, a peer then waits for the helper.
 pub(crate) const OVERSUBSCRIBED_POLL_SLEEP: Duration = Duration::from_micros(100);
-
-/// Counts polls in a row of a consumer that found nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct EmptyPolls {
-    row: u32,
-    last: Option<Time>,
-}
-
-/// Empty polls in a row between two pauses: some 15 us.
-const POLLS_PER_PAUSE: u32 = 32;
-/// Empty polls in a row that make a loop. A consumer that polls now and then may have computed in between.
-const POLLS_OF_A_LOOP: u32 = 8;
-/// Longest pause; arriving packets end it. It is several times the row before it, so that the consumer has most of its share
-/// left afterwards.
-pub(crate) const PAUSE: Duration = Duration::from_micros(100);
-
-impl EmptyPolls {
-    /// Records a poll that found something.
-    pub(crate) fn found(&mut self) {
-        self.row = 0;
-        self.last = None;
-    }
-
-    /// Records an empty poll. Returns whether the caller is to pause. `crowded` says whether the calling thread
-    /// waited for its processor since it was last called: a hypervisor can cause a gap as well.
-    pub(crate) fn polled(
-        &mut self,
-        oversubscription: &mut Oversubscription,
-        now: Time,
-        crowded: impl FnOnce() -> bool,
-    ) -> bool {
-        let last = self.last.replace(now);
-        if last.is_some_and(|last| !now.is_within(PREEMPTED, last)) {
-            if self.row >= POLLS_OF_A_LOOP && crowded() {
-                oversubscription.preempted(now);
-            }
-            self.row = 0;
-        }
-        self.row += 1;
-        let pause = self.row.is_multiple_of(POLLS_PER_PAUSE) && oversubscription.is_present(now);
-        if pause {
-            self.last = None;
-        }
-        pause
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -141,49 +122,5 @@ mod tests {
             assert!(rest(worked) >= worked * 2 && rest(worked) >= MIN_REST);
         }
         assert_eq!(rest(Duration::from_millis(5)), MAX_REST);
-    }
-
-    /// Polls of half a microsecond each from `from` on; returns the pauses, which take no time here.
-    fn polls(
-        of: &mut (EmptyPolls, Oversubscription),
-        from: u64,
-        count: u64,
-        preempted: bool,
-    ) -> usize {
-        let (polls, state) = of;
-        (0..count)
-            .filter(|n| polls.polled(state, at(from + n / 2), || preempted))
-            .count()
-    }
-
-    #[test]
-    fn a_polling_loop_pauses_once_it_was_preempted() {
-        let mut of = (EmptyPolls::default(), Oversubscription::default());
-        assert_eq!(polls(&mut of, 0, 1000, true), 0);
-        assert_eq!(polls(&mut of, 4000, 320, true), 10);
-        // There is no pause before a full row.
-        for n in 0..20 {
-            of.0.found();
-            assert_eq!(polls(&mut of, 4200 + n * 20, 31, true), 0);
-        }
-        of.0.found();
-        assert_eq!(
-            polls(&mut of, 30_000, 1000, true),
-            0,
-            "the preemption is forgotten"
-        );
-    }
-
-    #[test]
-    fn work_between_polls_does_not_count_as_preemption() {
-        let mut of = (EmptyPolls::default(), Oversubscription::default());
-        // The consumer computes between a few polls.
-        for n in 0..100 {
-            assert_eq!(polls(&mut of, n * 1000, 4, true), 0);
-        }
-        assert_eq!(polls(&mut of, 100_000, 1000, true), 0);
-        // The consumer sleeps between loops and is not preempted.
-        assert_eq!(polls(&mut of, 200_000, 1000, false), 0);
-        assert_eq!(polls(&mut of, 300_000, 1000, false), 0);
     }
 }

@@ -52,7 +52,8 @@ enum Postponed {
     #[default]
     Nothing,
     Yield,
-    /// Pause on this adapter. It does not keep the adapter from closing.
+    /// Give way or pause on this adapter. It does not keep the adapter from closing.
+    GiveWay(Weak<Hub>),
     Pause(Weak<Hub>),
 }
 
@@ -270,6 +271,7 @@ impl Transport for UserEngine {
         match after {
             AfterPoll::Return => {}
             AfterPoll::Yield => postpone(Postponed::Yield),
+            AfterPoll::GiveWay => postpone(Postponed::GiveWay(Arc::downgrade(hub))),
             AfterPoll::Pause => postpone(Postponed::Pause(Arc::downgrade(hub))),
         }
         count
@@ -283,6 +285,11 @@ impl Transport for UserEngine {
         match postponed() {
             Postponed::Nothing => {}
             Postponed::Yield => std::thread::yield_now(),
+            Postponed::GiveWay(hub) => {
+                if let Some(hub) = hub.upgrade() {
+                    hub.give_way();
+                }
+            }
             Postponed::Pause(hub) => {
                 if let Some(hub) = hub.upgrade() {
                     hub.pause();

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use dat_core::transport::Parked;
@@ -14,7 +15,8 @@ use super::super::hub::{Arrived, Hub, State};
 use super::super::poll_turns::{AfterPoll, PollTurns};
 use super::helper::POLL_SLEEP;
 use super::state::{Driver, MIN_SLEEP, Watcher};
-use crate::adaptive::oversubscription::{PAUSE, PREEMPTED};
+use crate::adaptive::empty_polls::{Idle, PAUSE};
+use crate::adaptive::oversubscription::PREEMPTED;
 use crate::clock;
 use crate::wait::Permit;
 
@@ -112,21 +114,32 @@ impl Hub {
         let Driver {
             empty_polls,
             oversubscription,
+            helper_rounds,
             ..
         } = &mut state.driver;
-        let pauses = if arrived {
+        if arrived {
             // Writes of the peer end in no completion here.
-            empty_polls.found();
-            false
-        } else {
-            count == 0 && empty_polls.polled(oversubscription, now, schedule::crowded)
-        };
-        let after = if pauses {
-            AfterPoll::Pause
-        } else {
-            AfterPoll::Return
-        };
-        (count, after)
+            empty_polls.found(oversubscription, now);
+        } else if count == 0 {
+            // The helper's rounds may interrupt this thread, by twos where the helper yields.
+            let rounds = 2 * *helper_rounds;
+            let switches = || schedule::preemptions().saturating_sub(rounds);
+            let idle = empty_polls.polled(oversubscription, now, schedule::crowded, switches);
+            let after = match idle {
+                Idle::Poll => AfterPoll::Return,
+                Idle::Yield => AfterPoll::GiveWay,
+                Idle::Pause => AfterPoll::Pause,
+            };
+            return (0, after);
+        }
+        (count, AfterPoll::Return)
+    }
+
+    /// Yields the processor in a consumer's polling loop.
+    pub(crate) fn give_way(&self) {
+        self.give_way.fetch_add(1, Ordering::Relaxed);
+        std::thread::yield_now();
+        self.give_way.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Sleeps until something arrives, for [`PAUSE`] at most. Where processors are few, a consumer that polls in a loop keeps its peers

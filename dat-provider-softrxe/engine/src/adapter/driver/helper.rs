@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use dat_os::schedule::{self, Slice, processors};
@@ -207,6 +208,7 @@ impl Hub {
     ) -> Round {
         let mut state = self.state.lock();
         let now = clock::now();
+        state.driver.helper_rounds += 1;
         let oversubscribed = state.driver.oversubscription.is_present(now);
         let watched = state.notices.any_watched();
         let roles = &mut state.driver.roles;
@@ -216,7 +218,9 @@ impl Hub {
         // The last leader sent no acknowledgements, so polls before the end of its lead do not count either.
         let since = roles.lead_ended.take().unwrap_or(*polls);
         let polled = make_a_loop(roles.polls.wrapping_sub(since), watched);
-        let driven = polled || roles.watcher == Watcher::Leader;
+        // A consumer that has yielded goes on polling.
+        let gives_way = self.give_way.load(Ordering::Relaxed) != 0;
+        let driven = polled || gives_way || roles.watcher == Watcher::Leader;
         let leads = roles.watcher == Watcher::Leader;
         if !leads {
             state.disarm();

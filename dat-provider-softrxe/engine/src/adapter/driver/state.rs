@@ -9,7 +9,8 @@ use dat_os::schedule::processors;
 use dat_os::spin::Spin;
 use softrxe_proto::{CompletedOp, Completion, CqId, Time};
 
-use crate::adaptive::oversubscription::{EmptyPolls, Oversubscription};
+use crate::adaptive::empty_polls::EmptyPolls;
+use crate::adaptive::oversubscription::Oversubscription;
 use crate::adaptive::{Batch, ReplyPredictor};
 use crate::wait::Permit;
 
@@ -222,6 +223,8 @@ pub(crate) struct Driver {
     pub(super) write_replies: ReplyPredictor,
     pub(crate) batch: Batch,
     pub(super) empty_polls: EmptyPolls,
+    /// Rounds of the helper.
+    pub(super) helper_rounds: u64,
     /// Noticed by consumers that poll and by the helper.
     pub(super) oversubscription: Oversubscription,
 }
@@ -238,6 +241,7 @@ impl Driver {
             write_replies: ReplyPredictor::default(),
             batch: Batch::default(),
             empty_polls: EmptyPolls::default(),
+            helper_rounds: 0,
             oversubscription: Oversubscription::default(),
         }
     }
@@ -251,7 +255,7 @@ impl Driver {
             self.replies.delivered(now);
         }
         if !completions.is_empty() {
-            self.empty_polls.found();
+            self.empty_polls.found(&mut self.oversubscription, now);
         }
     }
 

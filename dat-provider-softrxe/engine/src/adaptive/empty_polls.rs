@@ -1,0 +1,287 @@
+//! Polls in a row of a consumer that find nothing, and what the consumer does after each: a polling loop notices
+//! [oversubscription](super::oversubscription), and gives its processor to other threads then. Pure.
+
+use std::time::Duration;
+
+use softrxe_proto::Time;
+
+use super::oversubscription::{Oversubscription, PREEMPTED, Remembered};
+
+/// What a consumer does after a poll that found nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Idle {
+    /// It polls again.
+    Poll,
+    /// It yields its processor.
+    Yield,
+    /// It sleeps until something arrives, for [`PAUSE`] at most.
+    Pause,
+}
+
+/// Counts polls in a row of a consumer that found nothing.
+///
+/// Under oversubscription a consumer that polls in a loop gives its processor to other threads. `sched_yield` is the cheapest way, as long
+/// as the other threads do the same: each of them then runs for some microseconds. Oversubscription is present as long as yields lead to
+/// other threads.
+///
+/// A thread that computes runs for a whole slice instead. After yields that took that long the consumer pauses for a while, as a sleeping
+/// thread gets its processor back when it is woken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct EmptyPolls {
+    row: u32,
+    last: Option<Time>,
+    /// The last poll ended in [`Idle::Yield`].
+    yielded: bool,
+    yields: u32,
+    polls: u32,
+    /// Switches to other threads than the helper, and the time, at the last look.
+    looked: Option<(u64, Time)>,
+    /// Time of long yields, less [a part](DRAIN) of all time until `drained`.
+    long_yields: Duration,
+    drained: Option<Time>,
+    /// Threads that compute.
+    computing: Remembered,
+}
+
+/// Empty polls in a row between two yields: some 2 us.
+const POLLS_PER_YIELD: u32 = 4;
+/// Empty polls in a row between two pauses: some 15 us.
+const POLLS_PER_PAUSE: u32 = 32;
+/// Empty polls in a row that make a loop. A consumer that polls now and then may have computed in between.
+const POLLS_OF_A_LOOP: u32 = 8;
+/// Yields between two looks at the number of switches, and the switches that show oversubscription.
+const YIELDS_PER_LOOK: u32 = 64;
+const SWITCHES_PER_LOOK: u64 = 16;
+/// The same for empty polls without yields: half a millisecond and more. A consumer that polls beside threads that pause, or yield to it, is
+/// preempted often, but never for long.
+const POLLS_PER_LOOK: u32 = 2048;
+const TIME_PER_SWITCH: Duration = Duration::from_micros(300);
+/// A yield that takes longer gave the processor to a thread that computes. Slices are longer, and a turn of dozens of polling threads is shorter.
+const LONG_YIELD: Duration = Duration::from_millis(1);
+/// Time in long yields that shows a thread that computes, if it is more than one `DRAIN`th of all time. A thread that polls uses a whole
+/// slice until it is preempted, once in a while.
+const LONG_YIELDS: Duration = Duration::from_millis(12);
+const DRAIN: u32 = 8;
+/// Longest pause; arriving packets end it. It is several times the row before it, so that the consumer has most of its share
+/// left afterwards.
+pub(crate) const PAUSE: Duration = Duration::from_micros(100);
+
+impl EmptyPolls {
+    /// Records a poll that found something.
+    pub(crate) fn found(&mut self, oversubscription: &mut Oversubscription, now: Time) {
+        self.returned(oversubscription, now);
+        self.row = 0;
+        self.last = None;
+    }
+
+    /// Records an empty poll. Returns what the caller is to do. `crowded` says whether the calling thread
+    /// waited for its processor since it was last called: a hypervisor can cause a gap as well. `switches` returns how often the scheduler
+    /// switched from the calling thread to another one, but the helper.
+    pub(crate) fn polled(
+        &mut self,
+        oversubscription: &mut Oversubscription,
+        now: Time,
+        crowded: impl FnOnce() -> bool,
+        switches: impl FnOnce() -> u64,
+    ) -> Idle {
+        self.returned(oversubscription, now);
+        let last = self.last.replace(now);
+        if last.is_some_and(|last| !now.is_within(PREEMPTED, last)) {
+            if self.row >= POLLS_OF_A_LOOP && crowded() {
+                oversubscription.preempted(now);
+            }
+            self.row = 0;
+        }
+        self.row += 1;
+        if !oversubscription.is_present(now) {
+            self.polls = self.polls.wrapping_add(1);
+            if self.polls.is_multiple_of(POLLS_PER_LOOK)
+                && let Some((switches, time)) = self.look(now, switches())
+                && switches.saturating_mul(TIME_PER_SWITCH.as_nanos() as u64)
+                    >= time.as_nanos() as u64
+            {
+                oversubscription.preempted(now);
+            }
+            return Idle::Poll;
+        }
+        if self.computing.is_present(now) {
+            if !self.row.is_multiple_of(POLLS_PER_PAUSE) {
+                return Idle::Poll;
+            }
+            self.last = None;
+            return Idle::Pause;
+        }
+        if !self.row.is_multiple_of(POLLS_PER_YIELD) {
+            return Idle::Poll;
+        }
+        self.yielded = true;
+        self.yields += 1;
+        if self.yields.is_multiple_of(YIELDS_PER_LOOK)
+            && let Some((SWITCHES_PER_LOOK.., _)) = self.look(now, switches())
+        {
+            oversubscription.lasts(now);
+        }
+        Idle::Yield
+    }
+
+    /// Returns the switches and the time since the last look.
+    fn look(&mut self, now: Time, switches: u64) -> Option<(u64, Duration)> {
+        let (before, at) = self.looked.replace((switches, now))?;
+        Some((switches.saturating_sub(before), now.since(at)))
+    }
+
+    /// Records the end of a yield, if the last poll ended in one.
+    fn returned(&mut self, oversubscription: &mut Oversubscription, now: Time) {
+        if !std::mem::take(&mut self.yielded) {
+            return;
+        }
+        let Some(time) = self.last.map(|last| now.since(last)) else {
+            return;
+        };
+        if time < LONG_YIELD {
+            return;
+        }
+        let since = self.drained.map_or(Duration::ZERO, |at| now.since(at));
+        let level = self.long_yields.saturating_sub(since / DRAIN) + time;
+        (self.long_yields, self.drained) = (level, Some(now));
+        if level >= LONG_YIELDS {
+            let until = self.computing.record(now);
+            oversubscription.lasts(until);
+            // After that, less shows that it has not ended.
+            (self.long_yields, self.drained) = (LONG_YIELDS / 2, Some(until));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Time {
+        Time::from_nanos(1_000_000_000 + micros * 1000)
+    }
+
+    /// A consumer, and what the scheduler says about its thread.
+    #[derive(Default)]
+    struct Consumer {
+        polls: EmptyPolls,
+        state: Oversubscription,
+        switches: u64,
+    }
+
+    impl Consumer {
+        /// Polls of half a microsecond each from `from` on. `crowded`: the thread waited for its processor. Returns what it did after
+        /// each of them, which takes no time here.
+        fn poll(&mut self, from: u64, count: u64, crowded: bool) -> Vec<Idle> {
+            let one = |n| self.one(at(from + n / 2), crowded);
+            (0..count).map(one).collect()
+        }
+
+        fn one(&mut self, now: Time, crowded: bool) -> Idle {
+            let switches = self.switches;
+            self.polls
+                .polled(&mut self.state, now, || crowded, || switches)
+        }
+
+        /// Polls from `from` on for so many yields. Each takes `micros` and leads to another thread.
+        fn yield_for(&mut self, from: u64, yields: u64, micros: u64) -> u64 {
+            let (mut now, mut done) = (from, 0);
+            while done < yields {
+                now += 1;
+                if self.one(at(now), true) == Idle::Yield {
+                    self.switches += 1;
+                    now += micros;
+                    done += 1;
+                }
+            }
+            now
+        }
+    }
+
+    fn count(idle: &[Idle], what: Idle) -> usize {
+        idle.iter().filter(|one| **one == what).count()
+    }
+
+    #[test]
+    fn a_polling_loop_yields_once_it_was_preempted() {
+        let mut of = Consumer::default();
+        assert_eq!(count(&of.poll(0, 1000, true), Idle::Poll), 1000);
+        let idle = of.poll(4000, 320, true);
+        assert_eq!(count(&idle, Idle::Yield), 80);
+        assert_eq!(count(&idle, Idle::Pause), 0);
+        // There is no yield before a full row.
+        for n in 0..20 {
+            of.polls.found(&mut of.state, at(0));
+            assert_eq!(count(&of.poll(4200 + n * 20, 3, true), Idle::Poll), 3);
+        }
+        of.polls.found(&mut of.state, at(0));
+        let idle = of.poll(30_000, 1000, true);
+        assert_eq!(
+            count(&idle, Idle::Poll),
+            1000,
+            "the preemption is forgotten"
+        );
+    }
+
+    #[test]
+    fn oversubscription_lasts_while_yields_lead_to_other_threads() {
+        let mut of = Consumer::default();
+        of.poll(0, 100, true);
+        let end = of.yield_for(4000, 5000, 10);
+        assert!(end > 4000 + 50_000 && of.state.is_present(at(end)));
+        // Then each returns at once.
+        let idle = of.poll(end, 100_000, true);
+        assert_eq!(idle.last(), Some(&Idle::Poll));
+    }
+
+    #[test]
+    fn a_consumer_that_is_preempted_often_and_briefly_yields() {
+        for (micros_per_switch, yields) in [(100, true), (1000, false)] {
+            let mut of = Consumer::default();
+            let mut idle = Vec::new();
+            for n in 0..20_000 {
+                of.switches = n / 2 / micros_per_switch;
+                // Messages arrive meanwhile.
+                if n % 40 == 0 {
+                    of.polls.found(&mut of.state, at(n / 2));
+                }
+                idle.push(of.one(at(n / 2), false));
+            }
+            assert_eq!(count(&idle, Idle::Yield) != 0, yields);
+            assert_eq!(count(&idle, Idle::Pause), 0);
+        }
+    }
+
+    #[test]
+    fn a_consumer_pauses_beside_a_thread_that_computes() {
+        let mut of = Consumer::default();
+        of.poll(0, 100, true);
+        // One that polls is preempted after a whole slice, once.
+        let mut now = of.yield_for(4000, 1, 3000);
+        now = of.yield_for(now, 1000, 10);
+        let idle = of.poll(now, 64, true);
+        assert_eq!(count(&idle, Idle::Pause), 0);
+        now = of.yield_for(now + 32, 3, 5000);
+        let idle = of.poll(now, 320, true);
+        assert_eq!(count(&idle, Idle::Yield), 0);
+        assert_eq!(count(&idle, Idle::Pause), 10);
+        // Once this is forgotten, half of that is enough.
+        of.polls.found(&mut of.state, at(0));
+        of.state.preempted(at(now + 30_000));
+        now = of.yield_for(now + 30_000, 1, 8000);
+        assert_eq!(count(&of.poll(now, 64, true), Idle::Pause), 2);
+    }
+
+    #[test]
+    fn work_between_polls_does_not_count_as_preemption() {
+        let mut of = Consumer::default();
+        // The consumer computes between a few polls.
+        for n in 0..100 {
+            assert_eq!(count(&of.poll(n * 1000, 4, true), Idle::Poll), 4);
+        }
+        assert_eq!(count(&of.poll(100_000, 1000, true), Idle::Poll), 1000);
+        // The consumer sleeps between loops and is not preempted.
+        assert_eq!(count(&of.poll(200_000, 1000, false), Idle::Poll), 1000);
+        assert_eq!(count(&of.poll(300_000, 1000, false), Idle::Poll), 1000);
+    }
+}
