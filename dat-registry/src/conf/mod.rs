@@ -164,4 +164,16 @@ mod tests {
         let toml = toml_table(&parsed.entries[0], |key| key == "mtu");
         assert!(toml.contains("\nmtu = 1024\npcap = \"/tmp/1\"\n"), "{toml}");
     }
+
+    #[test]
+    fn a_file_of_other_bytes_takes_time_in_proportion_to_its_length() {
+        // 400 kB, e.g. a library in the place of dat.conf. Each byte was placed by a look at all bytes before it.
+        let mut bytes = b"\xff\xfe\xfd\n".repeat(100_000);
+        bytes[0] = b'#';
+        for name in ["t.conf", "t.toml"] {
+            let parsed = parse(&bytes, Path::new(name));
+            assert_eq!(parsed.entries, [], "{name}");
+            assert!(!parsed.errors.is_empty(), "{name}");
+        }
+    }
 }
