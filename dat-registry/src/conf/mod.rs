@@ -22,7 +22,7 @@ pub use entry::{Api, Entry, Places, ProviderVersion, Setting, Value};
 pub use error::{ConfError, ConfErrorKind, Effect};
 pub use parsed::Parsed;
 pub use place::{Origin, Place};
-pub use write::{classic_alias, classic_line, toml_table};
+pub use write::{classic_alias, classic_line, toml_alias, toml_table};
 
 /// Returns true if the file of this name has the TOML form: its name ends in `.toml`.
 #[must_use]
