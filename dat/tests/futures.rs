@@ -290,3 +290,25 @@ fn datagram_endpoints_refuse_numbers_that_are_impossible() {
         assert!(matches!(refused, Error::Limit { .. }), "{refused}");
     }
 }
+
+#[test]
+fn a_bind_that_is_refused_leaves_the_window_as_it_was() {
+    let (a, client, b, server) = connected(&Options::default());
+    let memory = |of: &Context| of.pz().allocate(64, Access::ALL).expect("memory");
+    let (region, foreign) = (memory(&b), memory(&a));
+    let window = b.window().expect("a window");
+    block_on(async {
+        let rights = Access::REMOTE_WRITE;
+        let (window, bound) = server.bind(window, region.part(0..16), rights).await;
+        let open = bound.expect("bound");
+        let (window, refused) = server.bind(window, foreign.part(0..16), rights).await;
+        refused.expect_err("the region is of another adapter");
+        assert_eq!(window.remote(), Some(open));
+        let buffer = a.pool(1, 16).expect("a pool").take().await;
+        let written = client.write(buffer, open).await.1;
+        written.expect("the window is still open");
+        let (window, closed) = server.unbind(window).await;
+        closed.expect("closed");
+        assert_eq!(window.remote(), None);
+    });
+}
