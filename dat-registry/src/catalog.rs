@@ -221,8 +221,8 @@ impl Catalog {
 
     /// Returns the first entry that satisfies `request`: an entry or alias of exactly that name, else a pattern of entries, else a pattern
     /// of aliases. Of an entry and an alias of the same name, the one in the file that wins counts, and in one file the entry.
-    /// The entry is the requested name's: a pattern has become the entry of one name. An entry with exactly the requested thread safety
-    /// is preferred to one that is safer. (Debian's registry requires all fields to be equal, but a thread-safe provider also serves a
+    /// The entry is the requested name's: a pattern has become the entry of one name. Of the entries of one file, one with exactly the
+    /// requested thread safety is preferred to one that is safer. (Debian's registry requires all fields to be equal, but a thread-safe provider also serves a
     /// consumer that does not need it.)
     #[must_use]
     pub fn find(&self, request: &Request<'_>) -> Option<Entry> {
@@ -262,10 +262,11 @@ impl Catalog {
         };
         let fitting = self.parsed.entries.iter().filter(fits);
         let mut all: Vec<Entry> = fitting.filter_map(|e| e.for_name(request.name)).collect();
-        let exact = all
-            .iter()
-            .position(|e| e.thread_safe == request.thread_safe);
-        (!all.is_empty()).then(|| all.swap_remove(exact.unwrap_or(0)))
+        // An entry of a file that loses is no better for its thread safety.
+        let file = &all.first()?.origin.path;
+        let is_exact = |e: &Entry| e.thread_safe == request.thread_safe && e.origin.path == *file;
+        let best = all.iter().position(is_exact).unwrap_or(0);
+        Some(all.swap_remove(best))
     }
 
     /// Returns the names of the user-level IAs of a major version, each once, and those of aliases. Patterns are left out.
@@ -639,5 +640,30 @@ mod tests {
             "{faults:?}"
         );
         assert_eq!(catalog.names(2), ["a"]);
+    }
+
+    #[test]
+    fn an_entry_of_a_file_that_wins_counts_whatever_its_thread_safety() {
+        let file = |path: &str, text: &str| Found {
+            path: path.into(),
+            contents: Ok(text.into()),
+        };
+        let site = "a u2.0 threadsafe default site.so v.1.0 \"\" \"\"\n\
+            only u2.0 nonthreadsafe default site.so v.1.0 \"\" \"\"\n";
+        let main = "a u2.0 nonthreadsafe default main.so v.1.0 \"\" \"\"\n\
+            only u2.0 threadsafe default main.so v.1.0 \"\" \"\"\n";
+        let catalog = Catalog::of(&[file("d/site.conf", site), file("dat.conf", main)]);
+        let library = |name, thread_safe| {
+            let request = Request {
+                thread_safe,
+                ..Request::new(name, (2, 0))
+            };
+            catalog.find(&request).map(|entry| entry.library)
+        };
+        assert_eq!(library("a", false).as_deref(), Some("site.so"));
+        assert_eq!(library("a", true).as_deref(), Some("site.so"));
+        assert_eq!(library("only", false).as_deref(), Some("site.so"));
+        // The entry of the file that wins does not serve this request.
+        assert_eq!(library("only", true).as_deref(), Some("main.so"));
     }
 }

@@ -278,12 +278,11 @@ impl Loader {
         owners.iter().any(|owns| unsafe { owns(handle) })
     }
 
-    /// Unloads the classic provider that was initialised for `name` and `major`, if `begin` returns that no IA of it is open; then
-    /// calls `end`. Threads that open the name wait until this returns.
+    /// Unloads the classic provider that was initialised for this name, major version and thread safety, if `begin` returns that no
+    /// IA of it is open; then calls `end`. Threads that open the name wait until this returns.
     pub(crate) fn unload(
         &self,
-        name: &str,
-        major: u32,
+        (name, major, thread_safe): (&str, u32, bool),
         begin: impl FnOnce() -> bool,
         end: impl FnOnce(),
     ) {
@@ -293,11 +292,16 @@ impl Loader {
                 && one.info.name() == name
         };
         let initialised = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(key) = initialised()
-            .iter()
-            .find(|one| matches(one))
-            .map(|one| one.key.clone())
-        else {
+        let key = {
+            let open = initialised();
+            let mut all = open.iter().filter(|one| matches(one));
+            let is_safe = |one: &&Initialised| (one.info.is_thread_safe != 0) == thread_safe;
+            // The only one is it, also if the provider has registered itself with another safety.
+            let only = all.clone().next().filter(|_| all.clone().count() == 1);
+            only.or_else(|| all.find(is_safe))
+                .map(|one| one.key.clone())
+        };
+        let Some(key) = key else {
             return;
         };
         match self.states().get_mut(&key) {
@@ -306,7 +310,8 @@ impl Loader {
         }
         if begin() {
             let mut open = initialised();
-            let one = open.iter().position(&matches).map(|at| open.remove(at));
+            let at = open.iter().position(|one| one.key == key);
+            let one = at.map(|at| open.remove(at));
             drop(open);
             if let Some(one) = one {
                 finish(&one);

@@ -116,15 +116,15 @@ impl Registrations {
         Some(list[at].table)
     }
 
-    /// Counts one open IA less of `table` and `name`. Returns whether it was the last one.
-    pub fn close(&self, name: &str, table: Table) -> bool {
+    /// Counts one open IA less of `table` and `name`. Returns the registration if it was the last one.
+    pub fn close(&self, name: &str, table: Table) -> Option<Registered> {
         let mut list = self.list();
         let found = list
             .iter_mut()
             .find(|r| r.table == table && r.name == name && r.open > 0);
-        found.is_some_and(|r| {
+        found.and_then(|r| {
             r.open -= 1;
-            r.open == 0
+            (r.open == 0).then(|| r.clone())
         })
     }
 

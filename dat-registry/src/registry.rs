@@ -209,11 +209,12 @@ impl Registry {
 
     /// Records that one IA of `table` and `name` was closed. A classic provider is unloaded with its last IA.
     pub fn close(&self, name: &str, major: u32, table: Table) {
-        if self.registrations.close(name, table) {
+        if let Some(closed) = self.registrations.close(name, table) {
             let begin = || self.registrations.begin_unload(name, table);
-            self.loader.unload(name, major, begin, || {
-                self.registrations.end_unload(name, table);
-            });
+            self.loader
+                .unload((name, major, closed.thread_safe), begin, || {
+                    self.registrations.end_unload(name, table);
+                });
         }
     }
 }

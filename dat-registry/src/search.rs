@@ -77,6 +77,10 @@ fn find_in(chosen: Option<&OsStr>, own_path: Option<&Path>) -> Result<Vec<Found>
                 Err(source) => return Err(SearchError::Override { path, source }),
             }
         }
+        if all.is_empty() {
+            let (path, source) = (chosen.into(), no_file());
+            return Err(SearchError::Override { path, source });
+        }
         return Ok(all);
     }
     let of_prefix = prefix(own_path).into_iter().flat_map(|prefix| {
@@ -85,7 +89,15 @@ fn find_in(chosen: Option<&OsStr>, own_path: Option<&Path>) -> Result<Vec<Found>
     });
     let mut wrong = Vec::new();
     for path in of_prefix.chain(SYSTEM.map(PathBuf::from)) {
-        match with_folder(&path) {
+        let found = with_folder(&path);
+        // A container makes a folder where the file is missing that it is to mount.
+        match found.and_then(|found| {
+            if found.is_empty() {
+                Err(no_file())
+            } else {
+                Ok(found)
+            }
+        }) {
             Ok(found) => return Ok(found),
             Err(error) => wrong.push(format!("{} ({error})", path.display())),
         }
@@ -93,6 +105,14 @@ fn find_in(chosen: Option<&OsStr>, own_path: Option<&Path>) -> Result<Vec<Found>
     Err(SearchError::None {
         places: wrong.join(", "),
     })
+}
+
+/// Returns the error of a folder that has no configuration.
+fn no_file() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "there is no file *.conf or *.toml",
+    )
 }
 
 /// Returns the paths that `DAT_OVERRIDE` names. A path with a colon that exists is one path.
@@ -222,12 +242,18 @@ pub fn library_folders(own_path: Option<&Path>, conf: &Path) -> Vec<PathBuf> {
         let lib = prefix.join("lib");
         folders.extend([lib.join(TRIPLE), prefix.join("lib64"), lib]);
     }
-    let beside = conf.parent();
-    folders.extend(beside.map(Path::to_owned));
-    if beside.is_some_and(|folder| folder.ends_with("dat.conf.d")) {
-        folders.extend(beside.and_then(Path::parent).map(Path::to_owned));
-    }
     folders.retain(|folder| !folder.as_os_str().is_empty());
+    // The folder of a bare name is the working folder.
+    let folder_of = |path: &Path| match path.parent()? {
+        folder if folder.as_os_str().is_empty() => Some(PathBuf::from(".")),
+        folder => Some(folder.to_owned()),
+    };
+    let beside = folder_of(conf);
+    let above = beside
+        .as_deref()
+        .filter(|folder| folder.ends_with("dat.conf.d"))
+        .and_then(folder_of);
+    folders.extend(beside.into_iter().chain(above));
     folders
 }
 
@@ -351,5 +377,31 @@ mod tests {
         assert!(made.unwrap().success());
         assert!(read(&fifo).unwrap_err().to_string().contains("FIFO"));
         assert!(read(dir.path()).unwrap_err().to_string().contains("folder"));
+    }
+
+    #[test]
+    fn a_folder_without_files_is_no_configuration() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join("etc").join(name);
+        // What a container makes where a file is missing that is to be mounted.
+        fs::create_dir_all(path("dat.conf")).unwrap();
+        let error = find_in(Some(path("dat.conf").as_os_str()), None).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("etc/dat.conf") && text.contains("no file *.conf"),
+            "{text}"
+        );
+        assert!(find_in(Some(OsStr::new(":")), None).is_err());
+        fs::write(path("dat.toml"), "# next").unwrap();
+        let lib = dir.path().join("lib/libdat2.so.2");
+        assert_eq!(texts(None, Some(&lib)), ["# next"]);
+    }
+
+    #[test]
+    fn libraries_lie_beside_a_file_of_the_working_folder() {
+        for file in ["my.conf", "dat.conf.d/site.conf"] {
+            let folders = library_folders(None, Path::new(file));
+            assert!(folders.contains(&PathBuf::from(".")), "{file}: {folders:?}");
+        }
     }
 }

@@ -319,3 +319,46 @@ fn no_lock_is_held_during_init() {
     registry.lookup(&request, nested).expect("outer opens");
     assert_eq!(registry.registrations.all().len(), 2);
 }
+
+#[test]
+fn a_classic_provider_is_unloaded_with_its_own_last_ia() {
+    /// Runs of the libraries' finalizers.
+    static ENDED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+    let mut prefix = Prefix::new();
+    for (at, safety) in ["nonthreadsafe", "threadsafe"].into_iter().enumerate() {
+        // Its parameters are the function that registers it, and a word that it counts up.
+        let library = prefix.library(
+            safety,
+            "unsigned long strtoul(const char *, char **, int);
+             static unsigned long *ended;
+             void dat_provider_init(const struct info *i, const char *p) {
+                 char *rest; add_fn add = (add_fn)strtoul(p, &rest, 10);
+                 ended = (unsigned long *)strtoul(rest, 0, 10); add(&table, i); }
+             void dat_provider_fini(const struct info *i) { ++*ended; }",
+        );
+        let add: unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> u32 = add;
+        prefix.conf += &format!(
+            "a u2.0 {safety} default {} t.1.0 \"{} {}\" \"\"\n",
+            library.display(),
+            add as usize,
+            ENDED[at].as_ptr() as usize
+        );
+    }
+    let registry = prefix.registry();
+    REGISTRY.set(Some(registry));
+    let open = |thread_safe| {
+        let request = Request {
+            thread_safe,
+            ..Request::new("a", (2, 0))
+        };
+        registry.lookup(&request, add).expect("it opens").table
+    };
+    let ended = || ENDED.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let tables = [open(false), open(true)];
+    assert_ne!(tables[0], tables[1]);
+    registry.close("a", 2, tables[1]);
+    assert_eq!(ended(), [0, 1], "an IA of the first one is open");
+    registry.close("a", 2, tables[0]);
+    assert_eq!(ended(), [1, 1]);
+    assert_eq!(registry.registrations.all(), []);
+}

@@ -1,8 +1,11 @@
 //! `dat convert`: dat.conf from one form to the other.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use dat_registry::conf::{self, Effect, Entry, classic_alias, classic_line, is_toml, toml_table};
+use dat_registry::conf::{
+    self, Effect, Entry, classic_alias, classic_line, is_toml, toml_alias, toml_table,
+};
 use dat_registry::library;
 use dat_registry::search;
 use dat_registry::settings::Declared;
@@ -47,8 +50,12 @@ pub(crate) fn run(arguments: &Convert, json: bool) -> Outcome {
             if !parsed.aliases.is_empty() {
                 writeln!(text, "[alias]")?;
             }
+            let mut names = HashSet::new();
             for alias in &parsed.aliases {
-                writeln!(text, "{:?} = {:?}", alias.name, alias.target)?;
+                // A second one of a name is dead, and TOML allows none.
+                if names.insert(&alias.name) {
+                    writeln!(text, "{}", toml_alias(alias))?;
+                }
             }
         }
     }
@@ -84,6 +91,7 @@ pub(crate) fn run(arguments: &Convert, json: bool) -> Outcome {
     read::write(&text, output, arguments.force)?;
     match bad.len() {
         0 => Ok(()),
+        1 => Err("1 faulty entry was left out".into()),
         bad => Err(format!("{bad} faulty entries were left out").into()),
     }
 }

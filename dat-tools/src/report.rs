@@ -59,6 +59,9 @@ pub(crate) fn run(arguments: &Report, json: bool) -> Outcome {
     let mut scrubber = Scrubber::of_this_machine(arguments.peer.as_deref());
     let mut parts = Value::Object(parts);
     scrubber.value(&mut parts);
+    // Administrators name IAs after addresses and hosts.
+    let mut ia = Value::from(ia);
+    scrubber.value(&mut ia);
     let summary = summary(&parts);
     let report = json!({
         "form": FORM,

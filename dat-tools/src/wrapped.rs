@@ -122,22 +122,34 @@ pub(crate) fn configure(ia: &str, settings: &str, folder: &Folder) -> Outcome<Pa
     host::load(Path::new(&filter.library), ia, &filter.ia_params, Api::V2_0).map_err(|_| {
         format!("the filter over {ia:?} cannot be used, for the reason that it printed; the program was not run")
     })?;
-    let others = catalog
-        .entries()
-        .iter()
-        .filter(|e| e.name != ia || e.api.major != 2);
-    let mut text = String::new();
-    for entry in [&filter, &inner].into_iter().chain(others) {
-        text += &classic_line(&in_place(entry, own_path.as_deref()));
-        text.push('\n');
-    }
-    for alias in catalog.aliases().iter().filter(|alias| alias.name != ia) {
-        text += &classic_alias(alias);
-        text.push('\n');
-    }
+    let write = |entry: &Entry| classic_line(&in_place(entry, own_path.as_deref()));
     let file = folder.file("dat.conf");
-    std::fs::write(&file, text)?;
+    std::fs::write(&file, text(&catalog, ia, [&filter, &inner], write))?;
     Ok(file)
+}
+
+/// Returns the text of one file, as DAPL's library reads no other form, that says what the files of `catalog` do, but for `ia` of uDAPL 2.0, in
+/// whose place it has `new`.
+fn text(catalog: &Catalog, ia: &str, new: [&Entry; 2], write: impl Fn(&Entry) -> String) -> String {
+    let others = catalog.entries().iter().filter(|e| {
+        (e.name != ia || e.api.major != 2) && (e.is_pattern() || is_reached(catalog, e))
+    });
+    let aliases = catalog.aliases().iter().filter(|alias| alias.name != ia);
+    let lines = new.into_iter().chain(others).map(write);
+    let lines = lines.chain(aliases.map(classic_alias));
+    lines.map(|line| line + "\n").collect()
+}
+
+/// Returns whether requests get this entry. In one file it would win over an alias, or for its thread safety, where one of another file wins.
+fn is_reached(catalog: &Catalog, entry: &Entry) -> bool {
+    [false, true].into_iter().any(|thread_safe| {
+        let request = Request {
+            thread_safe,
+            ..Request::new(&entry.name, (entry.api.major, entry.api.minor))
+        };
+        let found = catalog.find(&request);
+        found.is_some_and(|found| found.origin == entry.origin && found.name == entry.name)
+    })
 }
 
 /// Returns the path of the filters' library.
@@ -156,12 +168,16 @@ fn filters(own_path: Option<&Path>, conf: &Path) -> Outcome<String> {
         })
 }
 
-/// Returns the entry with the path of its library: from the new file's folder its name alone may lead elsewhere.
+/// Returns the entry with the whole path of its library: from the new file's folder its name alone may lead elsewhere, and the program
+/// may change its folder.
 fn in_place(entry: &Entry, own_path: Option<&Path>) -> Entry {
     let folders = search::library_folders(own_path, &entry.origin.path);
     let library = library::locate(&entry.library, &folders).map_or_else(
         |_| entry.library.clone(),
-        |found| found.path.display().to_string(),
+        |found| {
+            let whole = std::path::absolute(&found.path);
+            whole.unwrap_or(found.path).display().to_string()
+        },
     );
     Entry {
         library,
@@ -213,4 +229,55 @@ pub(crate) fn ended(status: u8) -> Outcome {
 /// It cannot be created.
 pub(crate) fn create(path: &Path) -> Outcome<File> {
     File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use dat_registry::conf::parse;
+    use dat_registry::search::Found;
+
+    use super::*;
+
+    #[test]
+    fn other_names_mean_the_same_as_without_the_filter() {
+        let file = |path: &str, text: &str| Found {
+            path: path.into(),
+            contents: Ok(text.into()),
+        };
+        let line = |name: &str, api: &str, safety: &str, library: &str| {
+            format!("{name} {api} {safety} default {library} v.1.0 \"\" \"\"\n")
+        };
+        let site = "alias moved mine\n".to_owned()
+            + &line("safe", "u2.0", "threadsafe", "site.so")
+            + &line("mine", "u2.0", "threadsafe", "mine.so");
+        let main = ["moved", "safe", "mine"]
+            .map(|name| line(name, "u2.0", "nonthreadsafe", "main.so"))
+            .concat()
+            + &line("mine", "u1.2", "nonthreadsafe", "old.so");
+        let before = Catalog::of(&[file("d/site.conf", &site), file("dat.conf", &main)]);
+        let new = [("mine", "filter.so"), ("mine.inner", "mine.so")]
+            .map(|(name, library)| line(name, "u2.0", "threadsafe", library))
+            .map(|text| parse(text.as_bytes(), Path::new("new")).entries.remove(0));
+        let text = text(&before, "mine", [&new[0], &new[1]], classic_line);
+        let after = Catalog::of(&[file("new.conf", &text)]);
+        let library = |catalog: &Catalog, name, api| {
+            let entry = catalog.find(&Request::new(name, api));
+            entry.map(|entry| entry.library)
+        };
+        for (name, api) in [("safe", (2, 0)), ("mine", (1, 2)), ("none", (2, 0))] {
+            assert_eq!(
+                library(&after, name, api),
+                library(&before, name, api),
+                "{name}"
+            );
+        }
+        // The alias leads to the filter, too.
+        for name in ["mine", "moved"] {
+            assert_eq!(library(&after, name, (2, 0)).as_deref(), Some("filter.so"));
+        }
+        assert_eq!(
+            library(&after, "mine.inner", (2, 0)).as_deref(),
+            Some("mine.so")
+        );
+    }
 }

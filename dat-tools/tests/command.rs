@@ -345,6 +345,19 @@ fn a_check_names_settings_that_have_no_effect() {
 }
 
 #[test]
+fn aliases_convert_with_their_order_and_the_first_of_a_name() {
+    let aliases = "alias zebra-* a\nalias * b\nalias \"soft\u{ad}hyphen\" a\nalias it's a\n";
+    let (dir, path) = conf(&format!("{aliases}alias zebra-* b\nalias it's b\n"));
+    let toml = dir.path().join("new.toml");
+    let to = toml.to_str().expect("UTF-8");
+    let done = dat(&["convert", "-o", to], &path);
+    assert!(done.status.success(), "{}", err(&done));
+    let back = dat(&["convert", to], &path);
+    assert!(back.status.success(), "{}", err(&back));
+    assert_eq!(out(&back), aliases.replace('"', ""));
+}
+
+#[test]
 fn a_file_converts_both_ways() {
     let text = format!(
         "{LINE}b u1.2 threadsafe nondefault \"/x y/l.so\" v.1.2 \"lo 0 mtu=1024\" \"p\"\nalias c b\n"

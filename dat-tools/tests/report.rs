@@ -81,3 +81,22 @@ fn a_report_on_an_ia_that_does_not_open_says_why() {
         .expect("a reason");
     assert!(perf.contains("`dat serve` does not listen"), "{perf}");
 }
+
+#[test]
+fn a_report_does_not_name_an_address_that_the_ia_has_in_its_name() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let conf = dir.path().join("dat.conf");
+    fs::write(&conf, "").expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dat"));
+    command.args(["report", "softrxe-192.0.2.7", "-o"]);
+    let done = command
+        .arg(dir.path().join("r.json"))
+        .env("DAT_OVERRIDE", &conf)
+        .stdin(Stdio::null())
+        .output()
+        .expect("dat runs");
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let report = read(dir.path(), "r.json");
+    assert_eq!(report["ia"], "softrxe-ADDRESS-1");
+    assert!(!report.to_string().contains("192.0.2.7"), "{report}");
+}

@@ -1,22 +1,20 @@
 //! Names of adapters: those of dat.conf, and those that are built in.
 
-use dat_registry::catalog::Request;
+use dat_registry::catalog::{Catalog, Request};
 use dat_registry::registry::{LookupError, Opened};
 
 use crate::builtin;
 use crate::error::Result;
 use crate::registry::{add_provider, registry};
 
-/// Finds the provider of a name: of dat.conf a thread-safe one if there is one, else one whose calls are made one after the other;
-/// else a built-in one. Returns it, and whether it is thread safe.
+/// Finds the provider of a name: of the file of dat.conf that wins a thread-safe one if there is one, else one whose calls are made one
+/// after the other; else a built-in one. Returns it, and whether it is thread safe.
 pub(crate) fn find(name: &str) -> Result<(Opened, bool)> {
-    let request = |thread_safe| Request {
-        name,
-        major: 2,
-        minor: 0,
-        thread_safe,
-    };
-    let lookup = |thread_safe| registry().lookup(&request(thread_safe), add_provider);
+    let lookup = |thread_safe| registry().lookup(&request(name, thread_safe), add_provider);
+    let catalog = registry().catalog();
+    if catalog.is_ok_and(|catalog| is_unsafe_one_first(&catalog, name)) {
+        return Ok((lookup(false)?, false));
+    }
     let missing = match lookup(true) {
         Err(LookupError::NoEntry(_)) => match lookup(false) {
             Err(missing @ LookupError::NoEntry(_)) => missing,
@@ -30,6 +28,22 @@ pub(crate) fn find(name: &str) -> Result<(Opened, bool)> {
     }
     // It is registered now, so that no configuration is looked at.
     Ok((lookup(true)?, true))
+}
+
+const fn request(name: &str, thread_safe: bool) -> Request<'_> {
+    Request {
+        thread_safe,
+        ..Request::new(name, (2, 0))
+    }
+}
+
+/// Returns whether the only thread-safe entry of a name is in another file than the one that wins.
+fn is_unsafe_one_first(catalog: &Catalog, name: &str) -> bool {
+    let find = |thread_safe| catalog.find(&request(name, thread_safe));
+    match (find(false), find(true)) {
+        (Some(first), Some(safe)) => first.origin.path != safe.origin.path,
+        _ => false,
+    }
 }
 
 /// Returns names and libraries of the IAs in dat.conf that this API can open, in file order.
@@ -61,4 +75,33 @@ pub fn configured() -> Result<Vec<(String, String)>> {
 #[must_use]
 pub fn built_in() -> Vec<&'static str> {
     builtin::NAMES.to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use dat_registry::search::Found;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_safe_entry_is_preferred_within_one_file() {
+        let file = |path: &str, text: &str| Found {
+            path: path.into(),
+            contents: Ok(text.into()),
+        };
+        let line = |safety: &str| format!("a u2.0 {safety} default l.so v.1.0 \"\" \"\"\n");
+        let (safe, other) = (line("threadsafe"), line("nonthreadsafe"));
+        let (both, none) = (other.clone() + &safe, String::new());
+        for (site, main, expected) in [
+            (&other, &safe, true),
+            (&other, &other, false),
+            (&safe, &other, false),
+            (&both, &safe, false),
+            (&none, &both, false),
+            (&none, &none, false),
+        ] {
+            let catalog = Catalog::of(&[file("d/site.conf", site), file("dat.conf", main)]);
+            assert_eq!(is_unsafe_one_first(&catalog, "a"), expected, "{site}{main}");
+        }
+    }
 }

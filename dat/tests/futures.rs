@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 
 use udapl::aio::{Connection, Context, Options, block_on, join};
@@ -178,4 +179,136 @@ fn ten_thousand_futures_on_a_hundred_connections() {
     }
     // As many as operations that can be outstanding at once: sends and receives. A send may complete while others are posted.
     assert!(slots.iter().all(|slots| *slots <= 20_000), "{slots:?}");
+}
+
+/// Counts how often a task is woken.
+#[derive(Default)]
+struct Task(AtomicUsize);
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_buffer_that_comes_back_wakes_a_task_that_still_waits() {
+    let pool = open().pool(1, 8).expect("a pool");
+    let tasks = [(); 4].map(|()| Arc::new(Task::default()));
+    let wakers = tasks.each_ref().map(|task| Waker::from(Arc::clone(task)));
+    let woken = || tasks.each_ref().map(|task| task.0.load(Ordering::Relaxed));
+    let mut contexts = wakers.each_ref().map(TaskContext::from_waker);
+    let held = pool.try_take().expect("a buffer");
+    let mut futures = [(); 4].map(|()| Some(Box::pin(pool.take())));
+    for _ in 0..2 {
+        // A select loop polls again and again.
+        for (future, context) in futures.iter_mut().zip(&mut contexts) {
+            let future = future.as_mut().expect("it waits");
+            assert!(future.as_mut().poll(context).is_pending());
+        }
+    }
+    futures[0] = None;
+    drop(held);
+    assert_eq!(woken(), [0, 1, 0, 0], "the first has given up");
+    futures[1] = None;
+    assert_eq!(
+        woken(),
+        [0, 1, 1, 0],
+        "the second gives up when it is woken"
+    );
+    // Another one was faster.
+    let held = pool.try_take().expect("a buffer");
+    let third = futures[2].as_mut().expect("it waits");
+    assert!(third.as_mut().poll(&mut contexts[2]).is_pending());
+    drop(held);
+    assert_eq!(woken(), [0, 1, 2, 0], "it is the first of those that wait");
+    assert!(third.as_mut().poll(&mut contexts[2]).is_ready());
+    assert_eq!(woken(), [0, 1, 2, 1]);
+}
+
+#[test]
+fn a_connection_that_ends_before_it_is_seen_gives_its_messages() {
+    // Nothing takes the server's events between the polls.
+    let (a, b) = (open(), Context::open_manual("softrxe-lo").expect("opens"));
+    let mut listener = b.listen(None, Options::default()).expect("listens");
+    let (options, qual) = (Options::default(), listener.conn_qual());
+    let waker = Waker::from(Arc::new(Ignore));
+    let mut context = TaskContext::from_waker(&waker);
+    let mut attempt = pin!(a.connect(b.address(), qual, &options));
+    assert!(attempt.as_mut().poll(&mut context).is_pending());
+    let mut driven = |future: &mut dyn FnMut(&mut TaskContext<'_>) -> bool| {
+        while !future(&mut context) {
+            b.drive().expect("drives");
+            std::thread::yield_now();
+        }
+    };
+    let mut request = None;
+    driven(&mut |context| match listener.poll_request(context) {
+        Poll::Ready(asked) => request.replace(asked.expect("asks")).is_none(),
+        Poll::Pending => false,
+    });
+    let mut accept = Box::pin(request.expect("a request").accept(&options));
+    let first = accept.as_mut().poll(&mut TaskContext::from_waker(&waker));
+    assert!(first.is_pending());
+    block_on(async {
+        let client = attempt.await.expect("connects");
+        let buffer = a.pool(1, 64).expect("a pool").take().await;
+        let sent = client.send(buffer.filled(b"last words")).await.1;
+        sent.expect("sent");
+        client.disconnect().await.expect("ends");
+    });
+    let mut server = None;
+    driven(&mut |context| match accept.as_mut().poll(context) {
+        Poll::Ready(accepted) => server.replace(accepted).is_none(),
+        Poll::Pending => false,
+    });
+    let server = server.expect("a result").expect("accepts");
+    let mut messages = Vec::new();
+    driven(&mut |context| match server.poll_recv(context) {
+        Poll::Ready(Ok(message)) => {
+            messages.push(message.to_vec());
+            false
+        }
+        Poll::Ready(Err(end)) => end.is_connection_gone(),
+        Poll::Pending => false,
+    });
+    assert_eq!(messages, [b"last words"]);
+}
+
+#[test]
+fn datagram_endpoints_refuse_numbers_that_are_impossible() {
+    let context = open();
+    let most = u32::MAX;
+    for (receives, requests) in [(16, 0), (16, most), (most, 16), (most, most)] {
+        let options = Options {
+            receives,
+            requests,
+            message_size: 64,
+            ..Options::default()
+        };
+        let refused = context.datagrams(&options).expect_err("impossible");
+        assert!(matches!(refused, Error::Limit { .. }), "{refused}");
+    }
+}
+
+#[test]
+fn a_bind_that_is_refused_leaves_the_window_as_it_was() {
+    let (a, client, b, server) = connected(&Options::default());
+    let memory = |of: &Context| of.pz().allocate(64, Access::ALL).expect("memory");
+    let (region, foreign) = (memory(&b), memory(&a));
+    let window = b.window().expect("a window");
+    block_on(async {
+        let rights = Access::REMOTE_WRITE;
+        let (window, bound) = server.bind(window, region.part(0..16), rights).await;
+        let open = bound.expect("bound");
+        let (window, refused) = server.bind(window, foreign.part(0..16), rights).await;
+        refused.expect_err("the region is of another adapter");
+        assert_eq!(window.remote(), Some(open));
+        let buffer = a.pool(1, 16).expect("a pool").take().await;
+        let written = client.write(buffer, open).await.1;
+        written.expect("the window is still open");
+        let (window, closed) = server.unbind(window).await;
+        closed.expect("closed");
+        assert_eq!(window.remote(), None);
+    });
 }

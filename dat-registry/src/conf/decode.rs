@@ -15,7 +15,7 @@ pub(super) struct Decoded<'a> {
     pub(super) text: Cow<'a, str>,
     /// Faults of the whole file.
     pub(super) faults: Vec<(Place, ConfErrorKind)>,
-    /// Wrong bytes, by the place of the character that stands for them.
+    /// Wrong bytes in order, by the place of the character that stands for them.
     pub(super) wrong: Vec<(Place, u8)>,
 }
 
@@ -27,9 +27,16 @@ impl Decoded<'_> {
         from: usize,
         to: usize,
     ) -> Option<(usize, ConfErrorKind)> {
-        let mut here = self.wrong.iter().filter(|(place, _)| place.line == line);
-        let found = here.find(|(place, _)| (from..to).contains(&place.column));
-        found.map(|(place, byte)| (place.column, ConfErrorKind::Encoding(*byte)))
+        let at = |column| Place { line, column };
+        let (place, byte) = self.wrong_within(at(from), at(to))?;
+        Some((place.column, ConfErrorKind::Encoding(byte)))
+    }
+
+    /// Returns the first wrong byte from `from` up to `to`, and its place. They are in order, as a file may have very many.
+    pub(super) fn wrong_within(&self, from: Place, to: Place) -> Option<(Place, u8)> {
+        let first = self.wrong.partition_point(|(place, _)| *place < from);
+        let found = self.wrong.get(first)?;
+        (found.0 < to).then_some(*found)
     }
 }
 
@@ -72,11 +79,14 @@ pub(super) fn decode(bytes: &[u8]) -> Decoded<'_> {
 
 fn lossy(bytes: &[u8]) -> (String, Vec<(Place, u8)>) {
     let (mut text, mut wrong) = (String::new(), Vec::new());
+    let mut here = Place { line: 1, column: 1 };
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
+        here = here.after(chunk.valid());
         for byte in chunk.invalid() {
-            wrong.push((Place::of(&text, text.len()), *byte));
+            wrong.push((here, *byte));
             text.push(WRONG);
+            here.column += 1;
         }
     }
     (text, wrong)

@@ -136,7 +136,7 @@ pub enum ConfErrorKind {
     ByteOrderMark,
     /// Lines end with carriage return and line feed.
     #[error(
-        "lines end with CR LF; this is accepted here, DAPL takes the CR for part of the last field"
+        "lines end with CR LF; this is accepted here, DAPL takes the CR behind a closing quote for a ninth field, and leaves the entry out"
     )]
     CarriageReturns,
     /// The text is no TOML.

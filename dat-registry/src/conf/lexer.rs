@@ -23,10 +23,11 @@ pub(super) struct Split {
 }
 
 /// Splits a line at blanks. `#` where a word could begin starts a comment. A word in double quotes may contain blanks and `#`;
-/// a backslash in it escapes the next character.
+/// a backslash in it escapes the next character. Right behind a closing quote a comment or another word in quotes may begin, as DAPL
+/// allows.
 ///
 /// # Errors
-/// The column and kind of a fault: a quote that is not closed, or text right behind a closing quote.
+/// The column and kind of a fault: a quote that is not closed, or other text right behind a closing quote.
 pub(super) fn words(line: &str) -> Result<Split, (usize, ConfErrorKind)> {
     let mut words = Vec::new();
     let mut comment = None;
@@ -50,6 +51,7 @@ pub(super) fn words(line: &str) -> Result<Split, (usize, ConfErrorKind)> {
                 });
                 if let Some((next, c)) = chars.peek()
                     && !c.is_whitespace()
+                    && !matches!(c, '"' | '#')
                 {
                     return Err((next + 1, ConfErrorKind::AfterQuote));
                 }
@@ -105,6 +107,10 @@ mod tests {
         assert_eq!(texts("# only a comment"), [""; 0]);
         assert_eq!(words("a # b").unwrap().comment, Some(3));
         assert_eq!(words("ab \"c\"").unwrap().words[1].column, 4);
+        // As in DAPL, a quote ends its word: what follows may be a comment or another field in quotes.
+        assert_eq!(texts(r##""a"# b"##), ["a"]);
+        assert_eq!(words(r##""a"# b"##).unwrap().comment, Some(4));
+        assert_eq!(texts(r#""a""" "b""#), ["a", "", "b"]);
     }
 
     #[test]

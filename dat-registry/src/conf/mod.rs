@@ -22,7 +22,7 @@ pub use entry::{Api, Entry, Places, ProviderVersion, Setting, Value};
 pub use error::{ConfError, ConfErrorKind, Effect};
 pub use parsed::Parsed;
 pub use place::{Origin, Place};
-pub use write::{classic_alias, classic_line, toml_table};
+pub use write::{classic_alias, classic_line, toml_alias, toml_table};
 
 /// Returns true if the file of this name has the TOML form: its name ends in `.toml`.
 #[must_use]
@@ -163,5 +163,17 @@ mod tests {
         }
         let toml = toml_table(&parsed.entries[0], |key| key == "mtu");
         assert!(toml.contains("\nmtu = 1024\npcap = \"/tmp/1\"\n"), "{toml}");
+    }
+
+    #[test]
+    fn a_file_of_other_bytes_takes_time_in_proportion_to_its_length() {
+        // 400 kB, e.g. a library in the place of dat.conf. Each byte was placed by a look at all bytes before it.
+        let mut bytes = b"\xff\xfe\xfd\n".repeat(100_000);
+        bytes[0] = b'#';
+        for name in ["t.conf", "t.toml"] {
+            let parsed = parse(&bytes, Path::new(name));
+            assert_eq!(parsed.entries, [], "{name}");
+            assert!(!parsed.errors.is_empty(), "{name}");
+        }
     }
 }

@@ -42,4 +42,19 @@ impl Place {
             column: before[line_start..].chars().count() + 1,
         }
     }
+
+    /// Returns the place behind `text`, which begins at this one.
+    #[must_use]
+    pub(super) fn after(self, text: &str) -> Self {
+        match text.rfind('\n') {
+            None => Self {
+                column: self.column + text.chars().count(),
+                ..self
+            },
+            Some(at) => Self {
+                line: self.line + text.matches('\n').count(),
+                column: text[at + 1..].chars().count() + 1,
+            },
+        }
+    }
 }

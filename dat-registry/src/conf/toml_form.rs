@@ -15,6 +15,7 @@
 //! "*" = "softrxe"
 //! ```
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
 
@@ -56,6 +57,7 @@ const IA: &[&str] = &[
 struct File<'a> {
     text: &'a str,
     path: &'a Path,
+    decoded: &'a Decoded<'a>,
 }
 
 /// Parses the TOML form. A faulty table is left out; text that is no TOML yields no entry.
@@ -63,19 +65,9 @@ pub(super) fn parse(decoded: &Decoded<'_>, path: &Path, parsed: &mut Parsed) {
     let file = File {
         text: &decoded.text,
         path,
+        decoded,
     };
-    for (place, byte) in &decoded.wrong {
-        let line = decoded.text.lines().nth(place.line - 1).unwrap_or_default();
-        let before: String = line.chars().take(place.column - 1).collect();
-        // A `#` before it on the line: a comment, unless it is in a string, whose field is checked below.
-        if before.contains('#') {
-            parsed.errors.push(ConfError {
-                origin: file.origin(*place),
-                column: place.column,
-                kind: ConfErrorKind::EncodingOfComment(*byte),
-            });
-        }
-    }
+    warn_of_comments(decoded, &file, parsed);
     let root = match DeTable::parse(&decoded.text) {
         Ok(root) => root.into_inner(),
         Err(error) => {
@@ -96,7 +88,7 @@ pub(super) fn parse(decoded: &Decoded<'_>, path: &Path, parsed: &mut Parsed) {
         match value.get_ref() {
             DeValue::Array(tables) => {
                 for table in tables.iter() {
-                    let done = file.ia(table, &defaults, decoded, parsed);
+                    let done = file.ia(table, &defaults, parsed);
                     done.unwrap_or_else(|fault| parsed.errors.push(file.error(fault)));
                 }
             }
@@ -109,6 +101,28 @@ pub(super) fn parse(decoded: &Decoded<'_>, path: &Path, parsed: &mut Parsed) {
     if let Some(value) = root.get("alias") {
         let done = file.aliases(value, parsed);
         done.unwrap_or_else(|fault| parsed.errors.push(file.error(fault)));
+    }
+}
+
+/// Adds a warning for the first wrong byte of each comment: behind a `#`. Where that is in a string, the string's field is checked, too.
+fn warn_of_comments(decoded: &Decoded<'_>, file: &File<'_>, parsed: &mut Parsed) {
+    let mut lines = (1..).zip(decoded.text.lines());
+    let (mut line, mut comment) = (0, None);
+    for (place, byte) in &decoded.wrong {
+        while line < place.line
+            && let Some((number, text)) = lines.next()
+        {
+            line = number;
+            comment = text.chars().position(|c| c == '#').map(|at| at + 1);
+        }
+        if comment.is_some_and(|column| column < place.column) {
+            comment = None;
+            parsed.errors.push(ConfError {
+                origin: file.origin(*place),
+                column: place.column,
+                kind: ConfErrorKind::EncodingOfComment(*byte),
+            });
+        }
     }
 }
 
@@ -162,7 +176,7 @@ impl File<'_> {
             let kind = ConfErrorKind::Toml("defaults is not a table: write [defaults]".into());
             return Err((value.span(), kind));
         };
-        match unknown_key(table, DEFAULTS) {
+        match unknown_key(table, DEFAULTS).or_else(|| self.wrong_byte(table)) {
             Some(fault) => Err(fault),
             None => Table::read(table),
         }
@@ -173,7 +187,6 @@ impl File<'_> {
         &self,
         value: &Spanned<DeValue<'_>>,
         defaults: &Table,
-        decoded: &Decoded<'_>,
         parsed: &mut Parsed,
     ) -> Result<(), Fault> {
         let header = value.span();
@@ -181,7 +194,7 @@ impl File<'_> {
             let kind = ConfErrorKind::Toml("an ia is a table: write [[ia]]".into());
             return Err((header, kind));
         };
-        if let Some(fault) = unknown_key(table, IA) {
+        if let Some(fault) = unknown_key(table, IA).or_else(|| self.wrong_byte(table)) {
             return Err(fault);
         }
         let params = table.get("params");
@@ -200,15 +213,6 @@ impl File<'_> {
         };
         check(&name, fields::name)?;
         check(&library, |text| fields::filled(text, fields::LIBRARY))?;
-        for field in [&name, &library] {
-            let (from, to) = (
-                self.place(&field.span()),
-                Place::of(self.text, field.span().end),
-            );
-            if let Some((_, kind)) = decoded.wrong_between(from.line, from.column, to.column) {
-                return Err((field.span(), kind));
-            }
-        }
         let given =
             |own: &Option<Spanned<String>>, default: &Option<Spanned<String>>, usual: &str| {
                 let given = own.as_ref().or(default.as_ref()).cloned();
@@ -218,22 +222,25 @@ impl File<'_> {
         let version = given(&ia.provider_version, &defaults.provider_version, "dat.1.0");
         let platform = given(&ia.platform, &defaults.platform, "");
         check(&platform, |text| fields::printable(text, fields::PLATFORM))?;
+        let api = check(&api, fields::api)?;
+        let provider_version = check(&version, fields::provider_version)?;
+        // The last that may be wrong: a faulty entry leaves no alias.
+        ia.alias
+            .iter()
+            .try_for_each(|alias| check(alias, fields::name))?;
         places.name = self.place(&name.span());
         places.library = self.place(&library.span());
-        for alias in &ia.alias {
-            check(alias, fields::name)?;
-            parsed.aliases.push(Alias {
-                name: alias.get_ref().clone(),
-                target: name.get_ref().clone(),
-                origin: origin.clone(),
-                place: self.place(&alias.span()),
-            });
-        }
+        parsed.aliases.extend(ia.alias.iter().map(|alias| Alias {
+            name: alias.get_ref().clone(),
+            target: name.get_ref().clone(),
+            origin: origin.clone(),
+            place: self.place(&alias.span()),
+        }));
         parsed.entries.push(Entry {
-            api: check(&api, fields::api)?,
+            api,
             thread_safe: ia.thread_safe.or(defaults.thread_safe).unwrap_or(true),
             default: ia.default.or(defaults.default).unwrap_or(true),
-            provider_version: check(&version, fields::provider_version)?,
+            provider_version,
             name: name.into_inner(),
             library: library.into_inner(),
             ia_params: text,
@@ -242,6 +249,34 @@ impl File<'_> {
             places,
         });
         Ok(())
+    }
+
+    /// Returns the fault of the first key or value of a table that has a byte which is not UTF-8.
+    fn wrong_byte(&self, table: &DeTable<'_>) -> Option<Fault> {
+        table
+            .iter()
+            .find_map(|(key, value)| self.wrong_key(key).or_else(|| self.wrong_value(value)))
+    }
+
+    fn wrong_key(&self, key: &Spanned<Cow<'_, str>>) -> Option<Fault> {
+        self.wrong_at(key.span())
+    }
+
+    fn wrong_value(&self, value: &Spanned<DeValue<'_>>) -> Option<Fault> {
+        match value.get_ref() {
+            DeValue::Table(table) => self.wrong_byte(table),
+            DeValue::Array(values) => values.iter().find_map(|value| self.wrong_value(value)),
+            _ => self.wrong_at(value.span()),
+        }
+    }
+
+    fn wrong_at(&self, span: Range<usize>) -> Option<Fault> {
+        if self.decoded.wrong.is_empty() {
+            return None;
+        }
+        let (from, to) = (self.place(&span), Place::of(self.text, span.end));
+        let (_, byte) = self.decoded.wrong_within(from, to)?;
+        Some((span, ConfErrorKind::Encoding(byte)))
     }
 
     /// Returns the parameters as the text of the classic form, with the places of the settings.
@@ -277,11 +312,13 @@ impl File<'_> {
 
     fn typed(&self, table: &DeTable<'_>, places: &mut Places) -> Result<String, Fault> {
         let (mut device, mut port, mut words) = (String::new(), None, Vec::new());
-        // In the order of the file: the parser sorts them by name.
-        let mut settings: Vec<_> = table.iter().collect();
-        settings.sort_by_key(|(key, _)| key.span().start);
-        for (key, value) in settings {
+        for (key, value) in in_order(table) {
             let (name, at) = (key.get_ref().as_ref(), value.span());
+            let splits = |c: char| c == '=' || c.is_whitespace() || c.is_control();
+            if name.is_empty() || name.contains(splits) {
+                let kind = format!("{name:?} is no setting: its name is one word, without =");
+                return Err((key.span(), ConfErrorKind::Toml(kind)));
+            }
             let value = typed_value(value)?;
             let text = value.to_string();
             if text.contains(char::is_whitespace) || text.chars().any(char::is_control) {
@@ -319,22 +356,46 @@ impl File<'_> {
             let kind = ConfErrorKind::Toml("alias is not a table: write [alias]".into());
             return Err((value.span(), kind));
         };
-        for (name, target) in table.iter() {
-            let Some(text) = target.get_ref().as_str() else {
-                let kind = ConfErrorKind::Toml("an alias stands for the name of an IA".into());
-                return Err((target.span(), kind));
-            };
-            fields::name(name.get_ref()).map_err(|kind| (name.span(), kind))?;
-            fields::name(text).map_err(|kind| (target.span(), kind))?;
-            parsed.aliases.push(Alias {
-                name: name.get_ref().to_string(),
-                target: text.to_owned(),
-                origin: self.origin(self.place(&name.span())),
-                place: self.place(&target.span()),
-            });
+        for (name, target) in in_order(table) {
+            match self.alias(name, target) {
+                Ok(alias) => parsed.aliases.push(alias),
+                Err(fault) => parsed.errors.push(self.error(fault)),
+            }
         }
         Ok(())
     }
+
+    fn alias(
+        &self,
+        name: &Spanned<Cow<'_, str>>,
+        target: &Spanned<DeValue<'_>>,
+    ) -> Result<Alias, Fault> {
+        let wrong = self.wrong_key(name).or_else(|| self.wrong_value(target));
+        if let Some(fault) = wrong {
+            return Err(fault);
+        }
+        let Some(text) = target.get_ref().as_str() else {
+            let kind = ConfErrorKind::Toml("an alias stands for the name of an IA".into());
+            return Err((target.span(), kind));
+        };
+        fields::name(name.get_ref()).map_err(|kind| (name.span(), kind))?;
+        fields::name(text).map_err(|kind| (target.span(), kind))?;
+        Ok(Alias {
+            name: name.get_ref().to_string(),
+            target: text.to_owned(),
+            origin: self.origin(self.place(&name.span())),
+            place: self.place(&target.span()),
+        })
+    }
+}
+
+/// Returns the rows of a table in the order of the file: the parser sorts them by name.
+fn in_order<'a, 'b>(
+    table: &'a DeTable<'b>,
+) -> Vec<(&'a Spanned<Cow<'b, str>>, &'a Spanned<DeValue<'b>>)> {
+    let mut rows: Vec<_> = table.iter().collect();
+    rows.sort_by_key(|(key, _)| key.span().start);
+    rows
 }
 
 /// Returns the span of a table's first key.
@@ -502,5 +563,81 @@ params.retry = 3
             1
         );
         assert_eq!(table("a", "u2.0\nb u2.0").errors.len(), 1);
+    }
+
+    #[test]
+    fn aliases_keep_the_order_of_the_file_and_a_faulty_one_leaves_the_others() {
+        let parsed =
+            of("[alias]\n\"x-*\" = 'a'\n\"*\" = 'b'\nbad = 7\n\"a*b*\" = 'c'\nlast = 'd'\n");
+        let names: Vec<_> = parsed.aliases.iter().map(|a| &*a.name).collect();
+        assert_eq!(names, ["x-*", "*", "last"]);
+        let said: Vec<String> = parsed.errors.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(
+            said[0].starts_with("dat.toml:4:7: an alias stands for"),
+            "{said:?}"
+        );
+        assert!(said[1].starts_with("dat.toml:5:1: the name"), "{said:?}");
+    }
+
+    #[test]
+    fn a_faulty_entry_leaves_no_alias() {
+        for fault in ["api = '2.0'", "provider_version = '1'"] {
+            let parsed = of(&format!(
+                "[[ia]]\nname = 'a'\nlibrary = 'l'\nalias = ['b']\n{fault}\n"
+            ));
+            assert_eq!(
+                (parsed.aliases.len(), parsed.errors.len()),
+                (0, 1),
+                "{fault}"
+            );
+        }
+        let parsed = of("[[ia]]\nname = 'a'\nlibrary = 'l'\nalias = ['b', 'c*d*']\n");
+        assert_eq!((parsed.aliases.len(), parsed.errors.len()), (0, 1));
+    }
+
+    #[test]
+    fn a_wrong_byte_of_any_field_is_named() {
+        for row in [
+            "params = 'lo 0 pcap=/tmp/#\u{fc}'",
+            "[ia.params]\npcap = '/tmp/\u{fc}'",
+            "[ia.params]\n'\u{fc}' = 1",
+            "platform = '\u{fc}'",
+            "alias = ['b', '\u{fc}']",
+            "[alias]\nb = '\u{fc}'",
+            "[alias]\n'\u{fc}' = 'a'",
+        ] {
+            let text = format!("[[ia]]\nname = 'a'\nlibrary = 'l'\n{row}\n");
+            // Latin-1.
+            let bytes: Vec<u8> = text.chars().map(|c| c as u8).collect();
+            let parsed = crate::conf::parse(&bytes, Path::new("dat.toml"));
+            let said: Vec<String> = parsed.errors.iter().map(ToString::to_string).collect();
+            let of_field = said
+                .iter()
+                .filter(|text| text.contains("byte 0xfc is not UTF-8"));
+            assert_eq!(of_field.count(), 1, "{row}: {said:?}");
+            let is_alias = row.starts_with("[alias]");
+            assert_eq!(
+                (parsed.entries.len(), parsed.aliases.len()),
+                (usize::from(is_alias), 0),
+                "{row}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_key_of_the_parameters_is_one_word() {
+        for key in ["a b", "a=b", "a\\nb", ""] {
+            let parsed = of(&format!(
+                "[[ia]]\nname = 'a'\nlibrary = 'l'\n[ia.params]\n\"{key}\" = 1\n"
+            ));
+            let said: Vec<String> = parsed.errors.iter().map(ToString::to_string).collect();
+            assert_eq!(
+                (parsed.entries.len(), said.len()),
+                (0, 1),
+                "{key}: {said:?}"
+            );
+            assert!(said[0].starts_with("dat.toml:5:1: "), "{said:?}");
+        }
     }
 }

@@ -37,6 +37,13 @@ pub fn classic_alias(alias: &Alias) -> String {
     format!("alias {} {}", word(&alias.name), word(&alias.target))
 }
 
+/// Returns the alias as a row of the table `[alias]`, without a line break.
+#[must_use]
+pub fn toml_alias(alias: &Alias) -> String {
+    let string = |text: &str| toml::Value::from(text).to_string();
+    format!("{} = {}", string(&alias.name), string(&alias.target))
+}
+
 /// Returns the entry as an `[[ia]]` table. `is_number` tells which settings are numbers.
 #[must_use]
 pub fn toml_table(entry: &Entry, is_number: impl Fn(&str) -> bool) -> String {

@@ -10,7 +10,7 @@ use super::message::{Home, Message};
 use super::operation::Operation;
 use super::options::Options;
 use super::pool::{Buffer, IoBuffer, Pool, sealed::Segment};
-use super::state::{Link, Phase};
+use super::state::Link;
 use crate::error::{Error, Result};
 use crate::{Close, CompletionFlags, DtoOp, Ep, EpId, Remote};
 
@@ -30,7 +30,7 @@ fn fits(op: DtoOp, local: &impl IoBuffer, remote: Remote) -> Result<()> {
 
 /// Returns the error for a number of receives or requests that is impossible.
 #[cold]
-fn refused_number(shared: &Shared, options: &Options) -> Option<Error> {
+pub(super) fn refused_number(shared: &Shared, options: &Options) -> Option<Error> {
     let most = shared.ia.attributes().ok()?.max_posts;
     let receives = match options.shared_receives {
         Some(_) => 0,
@@ -142,12 +142,11 @@ impl Connection {
         self.inner.ep()
     }
 
-    /// Waits until the connection is established.
+    /// Waits until the connection is established. One that has ended since gives its messages first.
     pub(super) async fn established(self) -> Result<Self> {
         std::future::poll_fn(|context| {
-            self.inner.poll(context, |link| {
-                matches!(link.phase, Phase::Connected).then_some(())
-            })
+            self.inner
+                .poll(context, |link| link.was_established.then_some(()))
         })
         .await?;
         Ok(self)

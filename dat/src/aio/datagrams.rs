@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use super::connection::refused_number;
 use super::context::Context;
 use super::link::Inner;
 use super::listener::Incoming;
@@ -55,23 +56,38 @@ impl Context {
     /// `message_size`, `requests` and `timeout`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the adapter has no datagrams; [`Error::Resources`], [`Error::Call`].
+    /// [`Error::Unsupported`] where the adapter has no datagrams; [`Error::Limit`], [`Error::Resources`], [`Error::Call`].
     pub fn datagrams(&self, options: &Options) -> Result<Datagrams> {
         let shared = &self.shared;
+        // They are for connections only.
+        let options = &Options {
+            shared_receives: None,
+            ..options.clone()
+        };
+        // Without requests each operation would wait for ever.
+        if options.requests == 0
+            && let Some(error) = refused_number(shared, options)
+        {
+            return Err(error);
+        }
         let link = Link {
             phase: Phase::Connected,
             credits: options.requests,
             ..Link::default()
         };
-        let events = options.receives + options.requests + ATTEMPT_EVENTS;
+        let events = options.receives.saturating_add(options.requests);
+        let events = events.saturating_add(ATTEMPT_EVENTS);
         let inner = Inner::new(shared, events, link, None, None, || {
             let evd = &shared.evd;
             let builder = shared.ia.endpoint(&shared.pz).recv_evd(evd);
             let builder = builder.request_evd(evd).connect_evd(evd).max_segments(1);
             let builder = builder.max_recv(options.receives);
             builder.max_requests(options.requests).datagrams().create()
-        })?;
-        inner.post_receives(options.receives, DATAGRAM_HEADER + options.message_size)?;
+        });
+        // What failed may be the room for their events.
+        let inner = inner.map_err(|error| refused_number(shared, options).unwrap_or(error))?;
+        let size = DATAGRAM_HEADER.saturating_add(options.message_size);
+        inner.post_receives(options.receives, size)?;
         Ok(Datagrams {
             inner,
             timeout: options.timeout,
@@ -129,16 +145,19 @@ impl Datagrams {
         if let Err(error) = start() {
             // Nothing is under way.
             if let Some(link) = inner.shared().state().links.get_mut(&inner.id()) {
-                link.attempt = Attempt::None;
+                link.attempt = Attempt::Over;
             }
             return Err(error);
         }
         let done = std::future::poll_fn(|context| {
-            inner.poll(context, |link| match std::mem::take(&mut link.attempt) {
-                Attempt::Done(how, peer, data) => Some((how, peer, data)),
-                other => {
-                    link.attempt = other;
-                    None
+            inner.poll(context, |link| {
+                // The turn ends with `turn` and no earlier: another task's attempt would be taken for this one.
+                match std::mem::replace(&mut link.attempt, Attempt::Over) {
+                    Attempt::Done(how, peer, data) => Some((how, peer, data)),
+                    other => {
+                        link.attempt = other;
+                        None
+                    }
                 }
             })
         });

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{Context as TaskContext, Poll, Waker};
 
 use crate::error::{Error, Result};
 use crate::{Access, Pz, Region, Slice};
@@ -41,12 +41,78 @@ struct Inner {
 #[derive(Debug)]
 struct Free {
     buffers: Vec<usize>,
-    waiting: VecDeque<Waker>,
+    /// Tasks that wait, each with its ticket.
+    waiting: VecDeque<(u64, Waker)>,
+    /// Tickets that were given out.
+    tickets: u64,
 }
 
 impl Inner {
     fn free(&self) -> MutexGuard<'_, Free> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Free {
+    /// Returns the place of a ticket among those that wait. A task that was woken has none.
+    fn place(&self, ticket: u64) -> Option<usize> {
+        self.waiting.iter().position(|(other, _)| *other == ticket)
+    }
+}
+
+/// A task's wait for a buffer. Each buffer that comes back wakes one task, so one that gives up leaves its turn to the next.
+#[derive(Debug)]
+struct Turn<'a> {
+    pool: &'a Pool,
+    ticket: Option<u64>,
+}
+
+impl Turn<'_> {
+    fn poll(&mut self, context: &TaskContext<'_>) -> Poll<Buffer> {
+        let waker = context.waker();
+        let mut free = self.pool.inner.free();
+        let place = self.ticket.and_then(|ticket| free.place(ticket));
+        let former = place.and_then(|place| free.waiting.remove(place));
+        let found = free.buffers.pop();
+        match (found, self.ticket, place) {
+            (Some(_), ..) => self.ticket = None,
+            (None, Some(ticket), Some(place)) => {
+                free.waiting.insert(place, (ticket, waker.clone()));
+            }
+            // It was woken, and another task was faster.
+            (None, Some(ticket), None) => free.waiting.push_front((ticket, waker.clone())),
+            (None, None, _) => {
+                let ticket = free.tickets;
+                free.tickets += 1;
+                self.ticket = Some(ticket);
+                free.waiting.push_back((ticket, waker.clone()));
+            }
+        }
+        // A waker's drop may be a task's.
+        drop(free);
+        drop(former);
+        found.map_or(Poll::Pending, |at| Poll::Ready(self.pool.buffer(at)))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else {
+            return;
+        };
+        let mut free = self.pool.inner.free();
+        let own = free
+            .place(ticket)
+            .and_then(|place| free.waiting.remove(place));
+        // It was woken for a buffer, which is still there.
+        let next = match own {
+            None if !free.buffers.is_empty() => free.waiting.pop_front(),
+            _ => None,
+        };
+        drop(free);
+        if let Some((_, next)) = next {
+            next.wake();
+        }
     }
 }
 
@@ -75,6 +141,7 @@ impl Pool {
                 free: Mutex::new(Free {
                     buffers: (0..count).map(|at| at * stride).collect(),
                     waiting: VecDeque::new(),
+                    tickets: 0,
                 }),
             }),
         })
@@ -87,19 +154,13 @@ impl Pool {
         Some(self.buffer(at))
     }
 
-    /// Returns a buffer as soon as there is one.
+    /// Returns a buffer as soon as there is one. Tasks get theirs in the order in which they began to wait.
     pub async fn take(&self) -> Buffer {
-        std::future::poll_fn(|context| {
-            let mut free = self.inner.free();
-            match free.buffers.pop() {
-                Some(at) => Poll::Ready(self.buffer(at)),
-                None => {
-                    free.waiting.push_back(context.waker().clone());
-                    Poll::Pending
-                }
-            }
-        })
-        .await
+        let mut turn = Turn {
+            pool: self,
+            ticket: None,
+        };
+        std::future::poll_fn(|context| turn.poll(context)).await
     }
 
     /// Returns the size of a buffer, in bytes.
@@ -205,10 +266,10 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let mut free = self.pool.free();
         free.buffers.push(self.at);
-        let waker = free.waiting.pop_front();
+        let next = free.waiting.pop_front();
         drop(free);
-        if let Some(waker) = waker {
-            waker.wake();
+        if let Some((_, next)) = next {
+            next.wake();
         }
     }
 }

@@ -98,12 +98,16 @@ pub(super) enum Attempt {
     /// Its future was dropped.
     Abandoned,
     Done(DatagramEvent, Option<Peer>, Vec<u8>),
+    /// Its future has the result, or there is none, and ends its turn next.
+    Over,
 }
 
 /// A connection, or a datagram endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     pub(super) phase: Phase,
+    /// The connection was established, also if it has ended since.
+    pub(super) was_established: bool,
     pub(super) private_data: Vec<u8>,
     /// Address of the peer of a connection.
     pub(super) remote: Option<IpAddr>,
@@ -332,6 +336,9 @@ impl State {
                 None => todo.drop.push(Box::new(request)),
             },
             Event::Established { ep, private_data } => {
+                if let Some(link) = self.links.get_mut(&ep) {
+                    link.was_established = true;
+                }
                 self.change(ep, Phase::Connected, Some(private_data), todo);
             }
             Event::PeerRejected { ep, private_data } => {

@@ -36,6 +36,8 @@ use crate::{Access, Remote, Rmr};
 pub struct Window {
     rmr: Rmr,
     remote: Option<Remote>,
+    /// What is open once the bind under way succeeds.
+    next: Option<Remote>,
 }
 
 impl Window {
@@ -55,13 +57,15 @@ impl Context {
         Ok(Window {
             rmr: self.pz().create_rmr()?,
             remote: None,
+            next: None,
         })
     }
 }
 
 impl Connection {
     /// Opens a part of a region to peers with the rights `access`, in place of what the window opened before. Peers cannot use the
-    /// earlier key any more. Later requests of the connection are processed after the bind.
+    /// earlier key any more. Later requests of the connection are processed after the bind. After an error the window is as it was
+    /// before.
     ///
     /// # Errors
     /// [`Error::Failed`](crate::Error::Failed), [`Error::Call`](crate::Error::Call).
@@ -72,20 +76,20 @@ impl Connection {
         access: Access,
     ) -> (Window, Result<Remote>) {
         let bind = Operation::new(self.inner(), window, move |ep, window, cookie| {
-            window.remote = None;
             let (region, range) = (part.region(), part.range());
             let remote = window.rmr.bind(region, range, access, ep, cookie)?;
-            window.remote = Some(remote);
+            window.next = Some(remote);
             Ok::<(), crate::Error>(())
         });
         let (mut window, done) = bind.await;
-        let remote = match (done, window.remote) {
-            (Ok(_), Some(remote)) => Ok(remote),
-            (Ok(_), None) => unreachable!("the post of a bind sets the segment"),
-            (Err(error), _) => {
-                window.remote = None;
-                Err(error)
+        let remote = match (done, window.next.take()) {
+            (Ok(_), Some(remote)) => {
+                window.remote = Some(remote);
+                Ok(remote)
             }
+            (Ok(_), None) => unreachable!("the post of a bind sets the segment"),
+            // Peers may go on with what was open before.
+            (Err(error), _) => Err(error),
         };
         (window, remote)
     }
@@ -99,10 +103,12 @@ impl Connection {
             return (window, Ok(()));
         }
         let unbind = Operation::new(self.inner(), window, |ep, window, cookie| {
-            window.remote = None;
             window.rmr.unbind(ep, cookie)
         });
-        let (window, done) = unbind.await;
+        let (mut window, done) = unbind.await;
+        if done.is_ok() {
+            window.remote = None;
+        }
         (window, done.map(drop))
     }
 }
