@@ -268,7 +268,7 @@ mod tests {
         // Once this is forgotten, half of that is enough.
         of.polls.found(&mut of.state, at(0));
         of.state.preempted(at(now + 30_000));
-        now = of.yield_for(now + 30_000, 1, 8000);
+        now = of.yield_for(now + 30_000, 1, 9000);
         assert_eq!(count(&of.poll(now, 64, true), Idle::Pause), 2);
     }
 
