@@ -82,7 +82,7 @@ const QUICK: Duration = Duration::from_micros(5);
 /// Returns whether the scheduler preempted this thread in a wait that began at `begin`, or since the last one that was as long.
 fn preempted(begin: Instant) -> bool {
     thread_local! {
-        static COUNTED: Cell<i64> = const { Cell::new(0) };
+        static COUNTED: Cell<u64> = const { Cell::new(0) };
     }
     begin.elapsed() > QUICK && {
         let preemptions = preemptions();
