@@ -267,7 +267,7 @@ Results of a statement:
   hung      the test made no progress within the time limit
 
 Exit status:
-  0 if every statement holds or is lacked, 1 if one is broken, crashed or hung, 2 for a wrong command line, 3 if nothing could be tested: \
+  0 if every statement holds or is lacked, 1 if one is broken, crashed or hung or dat.conf has no such IA, 2 for a wrong command line, 3 if nothing could be tested: \
 the provider does not load, or does not open the IA.";
 
 #[derive(Debug, Args)]

@@ -48,8 +48,8 @@ pub(crate) fn file(path: &Path, toml: bool) -> Outcome<Found> {
     })
 }
 
-/// Writes text to a new file, or to standard output. A file that exists is replaced only with `force`; it appears complete or not
-/// at all.
+/// Writes text to a new file, or to standard output. A file that exists is replaced only with `force`, of a symbolic link its target; it
+/// appears complete or not at all.
 pub(crate) fn write(text: &str, output: Option<&Path>, force: bool) -> Outcome {
     let Some(path) = output else {
         crate::out::text(text);
@@ -58,7 +58,8 @@ pub(crate) fn write(text: &str, output: Option<&Path>, force: bool) -> Outcome {
     if !force && path.symlink_metadata().is_ok() {
         return Err(format!("{} exists; --force replaces it", path.display()).into());
     }
-    let mut new = path.as_os_str().to_owned();
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut new = target.clone().into_os_string();
     new.push(format!(".new.{}", std::process::id()));
     let new = PathBuf::from(new);
     let failed = |error: io::Error| {
@@ -66,7 +67,7 @@ pub(crate) fn write(text: &str, output: Option<&Path>, force: bool) -> Outcome {
         format!("cannot write {}: {error}", path.display())
     };
     std::fs::write(&new, text).map_err(failed)?;
-    Ok(std::fs::rename(&new, path).map_err(failed)?)
+    Ok(std::fs::rename(&new, target).map_err(failed)?)
 }
 
 /// Writes text to a new file as [`write()`] does, and prints `rest` as JSON with the `file`; without a file, with the `text` itself.

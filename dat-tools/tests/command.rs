@@ -380,6 +380,14 @@ fn a_file_converts_both_ways() {
         "{}",
         err(&again)
     );
+    let link = dir.path().join("link.toml");
+    std::os::unix::fs::symlink("new.toml", &link).expect("a link");
+    fs::write(&toml, "# old").expect("written");
+    let through = link.to_str().expect("UTF-8");
+    let done = dat(&["convert", "--force", "-o", through], &path);
+    assert!(done.status.success(), "{}", err(&done));
+    assert!(link.is_symlink());
+    assert_ne!(fs::read_to_string(&toml).expect("written"), "# old");
     let to_nowhere = dat(&["convert", "-o", "/no/such/folder/x.toml"], &path);
     assert!(
         err(&to_nowhere).contains("cannot write /no/such/folder/x.toml: No such file"),

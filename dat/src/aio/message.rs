@@ -75,10 +75,13 @@ impl Drop for Message {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take() {
             // After the end of the connection it is flushed at once, or refused.
-            let _ = match &self.home {
+            let posted = match &self.home {
                 Home::Link(link) => link.post_receive(buffer),
                 Home::Queue(queue) => queue.post_receive(buffer),
             };
+            if let Err(error) = posted {
+                tracing::debug!(%error, "a receive is not posted again");
+            }
         }
     }
 }

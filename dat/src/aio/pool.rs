@@ -316,10 +316,12 @@ impl Region {
     /// Returns a part that an operation of [`aio`](crate::aio) can take.
     ///
     /// # Panics
-    /// If the range leaves the region.
+    /// If the range leaves the region, or has 4 GiB and more: the length of a segment has 32 bits.
     #[must_use]
     pub fn part(&self, range: Range<usize>) -> Part {
         self.at(range.start, range.len());
+        let length = u32::try_from(range.len());
+        assert!(length.is_ok(), "a part of {} bytes: 4 GiB and more", range.len());
         Part {
             region: self.clone(),
             range,
