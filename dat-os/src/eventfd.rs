@@ -39,6 +39,13 @@ impl EventFd {
     }
 }
 
+impl From<OwnedFd> for EventFd {
+    /// Takes a descriptor that another process has created. Whoever has it can change what its calls do.
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
 impl AsRawFd for EventFd {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()

@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use softrxe_near::agreement::hello::{Hello, HelloError, Packet, Reason};
-use softrxe_near::agreement::{ANY_GUID, Agreed, AnswerError, Call, Dial, DialError, Door, End};
+use softrxe_near::agreement::{
+    ANY_GUID, Agreed, AnswerError, Bell, Call, Dial, DialError, Door, End, Offer,
+};
 use softrxe_near::{LARGE_RING, MapError, SMALL_RING};
 use softrxe_port::own_user;
 use softrxe_port::packets::{self, Incoming};
@@ -35,11 +37,11 @@ fn two_engines_agree_and_notice_the_end() {
     let (one, other) = (end(101, 1), end(101, 2));
     let mut door = Door::listen(other).unwrap();
     assert!(door.take().is_none());
-    let mut dial = Dial::start(one, other, LARGE_RING).unwrap();
+    let mut dial = Dial::start(one, other, Offer::new(LARGE_RING)).unwrap();
     assert!(dial.poll().unwrap().is_none());
     let call = door.take().unwrap();
     assert_eq!((call.peer(), dial.peer()), (one, other));
-    let mut there = call.answer(SMALL_RING).unwrap();
+    let mut there = call.answer(Offer::new(SMALL_RING)).unwrap();
     let mut here = answered(&mut dial);
     assert!(matches!(dial.poll(), Err(DialError::Closed)), "it is over");
     assert_eq!(
@@ -53,12 +55,12 @@ fn two_engines_agree_and_notice_the_end() {
         assert!(!there.channel.receiver.arm());
         assert!(here.channel.sender.publish());
         here.bell.ring();
-        assert!(there.bell.clear().unwrap());
+        assert!(clear(&there.bell));
         there.channel.receiver.disarm();
         assert_eq!(receive_byte(&mut there), Some(byte));
     }
     drop(here);
-    assert!(!there.bell.clear().unwrap());
+    assert!(!clear(&there.bell));
 }
 
 #[test]
@@ -66,10 +68,10 @@ fn a_call_to_an_address_and_slot_learns_the_guid() {
     let (one, other) = (end(111, 1), end(111, 2));
     let mut door = Door::listen(other).unwrap();
     let guid = ANY_GUID;
-    let mut dial = Dial::start(one, End { guid, ..other }, SMALL_RING).unwrap();
+    let mut dial = Dial::start(one, End { guid, ..other }, Offer::new(SMALL_RING)).unwrap();
     let call = door.take().unwrap();
     assert_eq!((call.peer(), dial.peer().guid), (one, ANY_GUID));
-    let _there = call.answer(SMALL_RING).unwrap();
+    let _there = call.answer(Offer::new(SMALL_RING)).unwrap();
     let _here = answered(&mut dial);
     assert_eq!(dial.peer(), other);
 }
@@ -77,44 +79,70 @@ fn a_call_to_an_address_and_slot_learns_the_guid() {
 #[test]
 fn many_wake_ups_neither_block_nor_fail() {
     let (one, other) = (end(102, 1), end(102, 2));
-    let mut door = Door::listen(other).unwrap();
-    let mut dial = Dial::start(one, other, SMALL_RING).unwrap();
-    let there = door.take().unwrap().answer(SMALL_RING).unwrap();
-    let here = answered(&mut dial);
-    (0..10_000).for_each(|_| here.bell.ring());
-    let ready = PollSet::new().unwrap();
-    ready.add(there.bell.as_raw_fd()).unwrap();
-    assert!(ready.is_readable());
-    while ready.is_readable() {
-        assert!(there.bell.clear().unwrap());
+    for (own, peers) in [(true, true), (true, false), (false, true)] {
+        let offer = |events| Offer {
+            events,
+            ..Offer::new(SMALL_RING)
+        };
+        let mut door = Door::listen(other).unwrap();
+        let mut dial = Dial::start(one, other, offer(own)).unwrap();
+        let there = door.take().unwrap().answer(offer(peers)).unwrap();
+        let here = answered(&mut dial);
+        for (from, to) in [(&here.bell, &there.bell), (&there.bell, &here.bell)] {
+            let ready = PollSet::new().unwrap();
+            to.watch(&ready).unwrap();
+            assert!(!ready.is_readable());
+            (0..10_000).for_each(|_| from.ring());
+            // Event descriptors are used where both sides offer them.
+            let by_connection = ready.ready().contains(&to.as_raw_fd());
+            assert_eq!(by_connection, !(own && peers));
+            while ready.is_readable() {
+                assert!(clear(to));
+            }
+            to.unwatch(&ready);
+            from.ring();
+            assert!(!ready.is_readable());
+        }
     }
+}
+
+/// Takes the wake-ups of the descriptors that are readable. Returns whether the peer is there.
+fn clear(bell: &Bell) -> bool {
+    let ready = PollSet::new().unwrap();
+    bell.watch(&ready).unwrap();
+    let all = ready.ready();
+    all.iter().all(|fd| bell.clear(*fd).unwrap())
 }
 
 #[test]
 fn a_call_is_refused_with_a_reason() {
     let (one, other) = (end(103, 1), end(103, 2));
     let mut door = Door::listen(other).unwrap();
-    let mut dial = Dial::start(one, other, SMALL_RING).unwrap();
+    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING)).unwrap();
     door.take().unwrap().refuse(Reason::Crossed);
     let error = dial.poll().unwrap_err();
     assert!(matches!(error, DialError::Refused(Reason::Crossed)));
     // Another adapter of the slot.
     let guid = other.guid + 1;
-    let mut dial = Dial::start(one, End { guid, ..other }, SMALL_RING).unwrap();
+    let mut dial = Dial::start(one, End { guid, ..other }, Offer::new(SMALL_RING)).unwrap();
     assert!(door.take().is_none());
     let error = dial.poll().unwrap_err();
     assert!(matches!(error, DialError::Refused(Reason::Addressee)));
     // A size that cannot be mapped.
-    let mut dial = Dial::start(one, other, 5000).unwrap();
-    let error = door.take().unwrap().answer(SMALL_RING).unwrap_err();
+    let mut dial = Dial::start(one, other, Offer::new(5000)).unwrap();
+    let error = door
+        .take()
+        .unwrap()
+        .answer(Offer::new(SMALL_RING))
+        .unwrap_err();
     assert!(matches!(error, AnswerError::Map(MapError::Size(5000))));
     let error = dial.poll().unwrap_err();
     assert!(matches!(error, DialError::Refused(Reason::Full)));
     // The engine ends with a call in its queue.
-    let mut dial = Dial::start(one, other, SMALL_RING).unwrap();
+    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING)).unwrap();
     drop(door);
     assert!(matches!(dial.poll(), Err(DialError::Closed)));
-    let error = Dial::start(one, other, SMALL_RING).unwrap_err();
+    let error = Dial::start(one, other, Offer::new(SMALL_RING)).unwrap_err();
     let DialError::Connection { peer, error } = error else {
         panic!("{error}");
     };
@@ -146,7 +174,7 @@ fn reply(door: &mut Door, to: End, packet: &[u8]) -> Option<Packet> {
 fn a_wrong_hello_is_refused_and_the_next_call_is_served() {
     let (one, other) = (end(105, 1), end(105, 2));
     let mut door = Door::listen(other).unwrap();
-    let good = Packet::Call(Hello::new(one, other.guid, SMALL_RING));
+    let good = Packet::Call(Hello::new(one, other.guid, Offer::new(SMALL_RING)));
     let refused = Some(Packet::Refusal(Reason::Version));
     let mut version = good.encode();
     version[8] ^= 0x10;
@@ -154,7 +182,7 @@ fn a_wrong_hello_is_refused_and_the_next_call_is_served() {
     mtu[20] ^= 1;
     let mut magic = good.encode();
     magic[0] ^= 1;
-    let answer = Packet::Answer(Hello::new(one, other.guid, SMALL_RING)).encode();
+    let answer = Packet::Answer(Hello::new(one, other.guid, Offer::new(SMALL_RING))).encode();
     for wrong in [
         &version[..],
         &mtu,
@@ -167,8 +195,8 @@ fn a_wrong_hello_is_refused_and_the_next_call_is_served() {
     }
     assert_eq!(reply(&mut door, other, &[]), None, "closed");
     let _silent = own_user::connect(other.ip, "near/2").unwrap();
-    let mut dial = Dial::start(one, other, SMALL_RING).unwrap();
-    let _there = door.take().unwrap().answer(SMALL_RING).unwrap();
+    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING)).unwrap();
+    let _there = door.take().unwrap().answer(Offer::new(SMALL_RING)).unwrap();
     answered(&mut dial);
 }
 
@@ -180,8 +208,8 @@ fn callers_that_say_nothing_do_not_keep_others_out() {
         .map(|_| own_user::connect(other.ip, "near/2").unwrap())
         .collect();
     assert!(door.take().is_none());
-    let mut dial = Dial::start(one, other, SMALL_RING).unwrap();
-    let _there = door.take().unwrap().answer(SMALL_RING).unwrap();
+    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING)).unwrap();
+    let _there = door.take().unwrap().answer(Offer::new(SMALL_RING)).unwrap();
     answered(&mut dial);
     drop(silent);
     assert!(door.take().is_none());
@@ -219,7 +247,7 @@ fn dial_wrong(other: End, answer: &[u8], descriptors: &[RawFd]) -> DialError {
     };
     let ready = Arc::new(PollSet::new().unwrap());
     let listener = own_user::listen(other.ip, "near/2", ready).unwrap();
-    let mut dial = Dial::start(one, other, SMALL_RING).unwrap();
+    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING)).unwrap();
     assert!(listener.accept());
     let connection = listener.take().unwrap();
     packets::send(connection.as_fd(), answer, descriptors).unwrap();
@@ -229,7 +257,7 @@ fn dial_wrong(other: End, answer: &[u8], descriptors: &[RawFd]) -> DialError {
 #[test]
 fn an_answer_with_wrong_memory_is_refused() {
     let (one, other) = (end(107, 1), end(107, 2));
-    let answer = |ring| Packet::Answer(Hello::new(other, one.guid, ring)).encode();
+    let answer = |ring| Packet::Answer(Hello::new(other, one.guid, Offer::new(ring))).encode();
     let good = answer(SMALL_RING);
     let length = 2 * (4096 + SMALL_RING as i64);
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -277,7 +305,7 @@ fn an_answer_of_another_peer_or_version_is_refused() {
     let (one, other) = (end(108, 1), end(108, 2));
     let sealed = memory(1, 0);
     let dial = |packet: &[u8]| dial_wrong_peer(108, packet, &[sealed.as_raw_fd()]);
-    let answer = |from, to| Packet::Answer(Hello::new(from, to, SMALL_RING)).encode();
+    let answer = |from, to| Packet::Answer(Hello::new(from, to, Offer::new(SMALL_RING))).encode();
     for (from, to) in [
         (End { guid: 7, ..other }, one.guid),
         (End { slot: 7, ..other }, one.guid),
@@ -308,7 +336,7 @@ fn an_answer_of_another_peer_or_version_is_refused() {
         matches!(error, DialError::Hello(HelloError::Version(_))),
         "{error}"
     );
-    let call = Packet::Call(Hello::new(other, one.guid, SMALL_RING)).encode();
+    let call = Packet::Call(Hello::new(other, one.guid, Offer::new(SMALL_RING))).encode();
     let error = dial(&call);
     assert!(
         matches!(error, DialError::Hello(HelloError::Foreign(64))),
@@ -360,7 +388,7 @@ fn processes_of_another_user_get_no_channel() {
         eprintln!("not tested: this process may not become another user");
         return;
     };
-    let error = Dial::start(one, other, SMALL_RING).unwrap_err();
+    let error = Dial::start(one, other, Offer::new(SMALL_RING)).unwrap_err();
     let DialError::Connection { error, .. } = error else {
         panic!("{error}");
     };
@@ -368,7 +396,7 @@ fn processes_of_another_user_get_no_channel() {
     drop(squatter);
     let mut door = Door::listen(other).unwrap();
     let dial = as_another_user(|| packet_socket(&name, false)).unwrap();
-    let hello = Packet::Call(Hello::new(one, other.guid, SMALL_RING));
+    let hello = Packet::Call(Hello::new(one, other.guid, Offer::new(SMALL_RING)));
     packets::send(dial.as_fd(), &hello.encode(), &[]).unwrap();
     assert!(door.take().is_none());
     let received = packets::receive(dial.as_fd(), &mut [0; 65], true).unwrap();
@@ -379,8 +407,8 @@ fn processes_of_another_user_get_no_channel() {
 fn a_call_is_known_by_its_caller() {
     let (one, other) = (end(110, 1), end(110, 2));
     let mut door = Door::listen(other).unwrap();
-    let _dial = Dial::start(one, other, SMALL_RING).unwrap();
-    let _second = Dial::start(End { slot: 3, ..one }, other, SMALL_RING).unwrap();
+    let _dial = Dial::start(one, other, Offer::new(SMALL_RING)).unwrap();
+    let _second = Dial::start(End { slot: 3, ..one }, other, Offer::new(SMALL_RING)).unwrap();
     let callers: Vec<End> = std::iter::from_fn(|| door.take())
         .map(|call: Call| call.peer())
         .collect();

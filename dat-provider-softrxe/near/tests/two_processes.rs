@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::process::{Child, Command, Stdio};
 
-use softrxe_near::agreement::{Agreed, Dial, Door, End};
+use softrxe_near::agreement::{Agreed, Bell, Dial, Door, End, Offer};
 use softrxe_near::layout::{payload_at, record_length};
 use softrxe_near::{SMALL_RING, Violation};
+use softrxe_port::poll_set::PollSet;
 
 /// Names the listening process's address to the peer.
 const ADDRESS: &str = "NEAR_TEST_ADDRESS";
@@ -48,8 +49,23 @@ fn send(peer: &mut Agreed, number: u64) -> Result<bool, Violation> {
     Ok(true)
 }
 
+fn watch(bell: &Bell) -> PollSet {
+    let bells = PollSet::new().expect("a descriptor");
+    bell.watch(&bells).expect("watched");
+    bells
+}
+
+/// Takes the wake-ups. Returns whether the peer is there.
+fn clear(bell: &Bell, bells: &PollSet) -> bool {
+    let ready = bells.ready();
+    ready
+        .iter()
+        .all(|fd| bell.clear(*fd).expect("the connection works"))
+}
+
 /// Sends records until the parent ends the channel.
 fn stream(peer: &mut Agreed) -> Result<(), Violation> {
+    let bells = watch(&peer.bell);
     let mut number = 0;
     loop {
         let is_sent = send(peer, number)?;
@@ -69,10 +85,10 @@ fn stream(peer: &mut Agreed) -> Result<(), Violation> {
         }
         is_awake |= peer.channel.sender.starve()?;
         if !is_awake {
-            sleep_on(peer.bell.as_raw_fd());
+            sleep_on(bells.as_raw_fd());
         }
         peer.channel.receiver.disarm();
-        if !peer.bell.clear().expect("the connection works") {
+        if !clear(&peer.bell, &bells) {
             return Ok(());
         }
     }
@@ -106,7 +122,8 @@ fn peer() {
         return;
     };
     let ip = address.parse().expect("an address");
-    let mut dial = Dial::start(end(ip, 2), end(ip, 1), SMALL_RING).expect("the parent listens");
+    let mut dial =
+        Dial::start(end(ip, 2), end(ip, 1), Offer::new(SMALL_RING)).expect("the parent listens");
     sleep_on(dial.as_raw_fd());
     let mut peer = dial.poll().expect("an answer").expect("an answer");
     stream(&mut peer).expect("the parent is correct");
@@ -132,7 +149,7 @@ fn start(ip: IpAddr) -> (Process, Agreed) {
     loop {
         sleep_on(door.as_raw_fd());
         if let Some(call) = door.take() {
-            return (process, call.answer(SMALL_RING).unwrap());
+            return (process, call.answer(Offer::new(SMALL_RING)).unwrap());
         }
     }
 }
@@ -149,6 +166,7 @@ fn what_a_killed_peer_published_arrives_whole_and_then_its_end_is_seen() {
     let mut number = 0;
     let mut slept = 0;
     let mut is_there = true;
+    let bells = watch(&peer.bell);
     while is_there {
         while receive(&mut peer, number) {
             number += 1;
@@ -164,10 +182,10 @@ fn what_a_killed_peer_published_arrives_whole_and_then_its_end_is_seen() {
                 peer.bell.ring();
             }
             slept += 1;
-            sleep_on(peer.bell.as_raw_fd());
+            sleep_on(bells.as_raw_fd());
         }
         peer.channel.receiver.disarm();
-        is_there = peer.bell.clear().expect("the connection works");
+        is_there = clear(&peer.bell, &bells);
     }
     while receive(&mut peer, number) {
         number += 1;

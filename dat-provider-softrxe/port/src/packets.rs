@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::unix_socket;
 
 /// Maximum number of descriptors in a packet.
-const MAX_DESCRIPTORS: usize = 2;
+const MAX_DESCRIPTORS: usize = 3;
 
 /// Buffer for a control message with [`MAX_DESCRIPTORS`] descriptors, aligned as `cmsghdr` must be.
 #[repr(C, align(8))]
@@ -193,7 +193,7 @@ mod tests {
             send(near.as_fd(), b"with", &fds).unwrap();
         }
         send(near.as_fd(), b"without", &[]).unwrap();
-        assert!(send(near.as_fd(), b"x", &[0; 3]).is_err());
+        assert!(send(near.as_fd(), b"x", &[0; MAX_DESCRIPTORS + 1]).is_err());
         assert!(matches!(got(true), Incoming::Packet(4, with) if with.len() == 2));
         assert!(matches!(got(false), Incoming::Packet(4, with) if with.is_empty()));
         assert!(!is_closed(far.as_fd()));

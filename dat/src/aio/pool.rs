@@ -321,7 +321,11 @@ impl Region {
     pub fn part(&self, range: Range<usize>) -> Part {
         self.at(range.start, range.len());
         let length = u32::try_from(range.len());
-        assert!(length.is_ok(), "a part of {} bytes: 4 GiB and more", range.len());
+        assert!(
+            length.is_ok(),
+            "a part of {} bytes: 4 GiB and more",
+            range.len()
+        );
         Part {
             region: self.clone(),
             range,

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
-use softrxe_near::agreement::Bell;
+use softrxe_near::agreement::{Bell, Offer, ring_size};
 use softrxe_near::{Channel, Violation};
 use softrxe_port::liveness::LocalPeer;
 use softrxe_port::poll_set::PollSet;
@@ -24,7 +24,7 @@ const LOOPED_LOOKS: usize = 2;
 struct Up {
     peer: LocalPeer,
     link: NearLink,
-    /// Connection to the peer, which wakes it and shows its end. `None` for this engine itself.
+    /// Wakes the peer, and shows its end. `None` for this engine itself.
     bell: Option<Bell>,
     /// A datagram for the peer took UDP, for lack of room or behind others of its queue pair. All later ones follow it there, as they would
     /// overtake it here.
@@ -37,7 +37,7 @@ pub(crate) struct Near {
     /// By [`NearId`].
     channels: Vec<Option<Up>>,
     by_peer: HashMap<LocalPeer, usize>,
-    /// Connections of the channels.
+    /// Descriptors of the channels.
     bells: PollSet,
     /// A thread prepared the rings for its sleep.
     armed: bool,
@@ -97,6 +97,14 @@ impl Near {
         self.by_peer.len()
     }
 
+    /// Returns the offer for another channel of a process with `channels` of them; `None` if it has too many. A peer cannot make a process wait
+    /// that does not copy from its memory.
+    pub(crate) fn offer(&self, channels: usize) -> Option<Offer> {
+        let ring = ring_size(channels)?;
+        let events = self.lends;
+        Some(Offer { ring, events })
+    }
+
     /// Returns how often this process woke a peer that slept.
     pub(crate) const fn wakes(&self) -> u64 {
         self.wakes
@@ -120,7 +128,7 @@ impl Near {
         bell: Option<Bell>,
     ) -> io::Result<()> {
         if let Some(bell) = &bell {
-            self.bells.add(bell.as_raw_fd())?;
+            bell.watch(&self.bells)?;
         }
         let looped = bell.is_none();
         let free = self.channels.iter().position(Option::is_none);
@@ -162,7 +170,7 @@ impl Near {
         if let Some(up) = self.channels[index].take()
             && let Some(bell) = &up.bell
         {
-            self.bells.remove(bell.as_raw_fd());
+            bell.unwatch(&self.bells);
         }
     }
 
@@ -398,9 +406,9 @@ impl Near {
             ..
         } = self;
         bells.for_some_ready(|fd| {
-            let rings = |up: &&Up| up.bell.as_ref().is_some_and(|bell| bell.as_raw_fd() == fd);
+            let rings = |up: &&Up| up.bell.as_ref().is_some_and(|bell| bell.has(fd));
             let up = channels.iter().flatten().find(rings);
-            if up.is_none_or(Up::has_hung_up) {
+            if up.is_none_or(|up| up.has_hung_up(fd)) {
                 bells.remove(fd);
                 hung_up.extend(up.map(|up| up.peer));
             }
@@ -439,9 +447,9 @@ impl Up {
         }
     }
 
-    /// Takes the wake-ups. Returns whether the peer has closed the connection.
-    fn has_hung_up(&self) -> bool {
+    /// Takes the wake-ups of a descriptor. Returns whether the peer has closed the connection.
+    fn has_hung_up(&self, fd: RawFd) -> bool {
         let bell = self.bell.as_ref();
-        bell.is_some_and(|bell| !bell.clear().unwrap_or(false))
+        bell.is_some_and(|bell| !bell.clear(fd).unwrap_or(false))
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use dat_handshake::{Agreement as Handshake, Capabilities};
 use softrxe_near::agreement::{
     ANY_GUID, Action, Agreed, AnswerError, Call, Dial, DialError, Door, End, Event, Precedence,
-    State, hello::Reason, ring_size,
+    State, hello::Reason,
 };
 use softrxe_near::{Channel, MapError};
 use softrxe_port::liveness::LocalPeer;
@@ -174,16 +174,16 @@ impl NearDial {
 
     fn start(&mut self, context: &mut Context<'_>, peer: End) -> Result<(), Refusal> {
         let count = context.near.count() + self.agreements.len();
-        let ring = ring_size(count).ok_or(Refusal::TooMany)?;
+        let offer = context.near.offer(count).ok_or(Refusal::TooMany)?;
         let name = (peer.ip, peer.slot);
         if peer == self.own {
-            let channel = Channel::looped(ring)?;
+            let channel = Channel::looped(offer.ring)?;
             let Context { engine, near, .. } = context;
             near.add(engine, name, peer.guid, channel, None)?;
             return Ok(());
         }
         let (state, _) = State::Down.step(Event::Wanted, Precedence::between(&self.own, &peer));
-        let dial = Dial::start(self.own, peer, ring)?;
+        let dial = Dial::start(self.own, peer, offer)?;
         self.calls.add(dial.as_raw_fd())?;
         let dial = Some(dial);
         self.agreements.insert(name, Agreement { state, dial });
@@ -321,8 +321,8 @@ impl NearDial {
             return;
         }
         self.forget(name);
-        let done = match ring_size(context.near.count()) {
-            Some(ring) => call.answer(ring).map_err(Refusal::from),
+        let done = match context.near.offer(context.near.count()) {
+            Some(offer) => call.answer(offer).map_err(Refusal::from),
             None => {
                 call.refuse(Reason::Full);
                 Err(Refusal::TooMany)

@@ -1,22 +1,61 @@
-//! The connection of a channel: it carries wake-ups, and shows the end of the peer.
+//! How the processes of a channel wake each other, and the connection that shows the end of the peer.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
+use dat_os::eventfd::EventFd;
 use softrxe_port::credentials;
 use softrxe_port::fork::CloseOnFork;
 use softrxe_port::packets::{self, Incoming};
+use softrxe_port::poll_set::PollSet;
 
-/// Wake-ups that are read at a time. A peer sends one for each sleep.
+/// Wake-ups that are read from the connection at a time. A peer sends one for each sleep.
 const BATCH: usize = 16;
 
-/// Wakes the peer, and is readable when the peer wakes this process or has ended.
+/// The event descriptors of a channel. A wake-up by one costs both processes less than one by the connection.
 #[derive(Debug)]
-pub struct Bell(CloseOnFork<OwnedFd>);
+pub(super) struct Wakes {
+    /// The peer signals it.
+    own: CloseOnFork<EventFd>,
+    /// This process signals it.
+    peers: CloseOnFork<EventFd>,
+}
+
+impl Wakes {
+    /// Creates both.
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            own: CloseOnFork::new(EventFd::new)?,
+            peers: CloseOnFork::new(EventFd::new)?,
+        })
+    }
+
+    /// Takes those that the peer has created.
+    pub(super) fn adopt([own, peers]: [OwnedFd; 2]) -> io::Result<Self> {
+        Ok(Self {
+            own: CloseOnFork::new(|| Ok(own.into()))?,
+            peers: CloseOnFork::new(|| Ok(peers.into()))?,
+        })
+    }
+
+    /// Returns them in the order in which the peer [adopts](Self::adopt) them.
+    pub(super) fn for_peer(&self) -> [RawFd; 2] {
+        [self.peers.as_raw_fd(), self.own.as_raw_fd()]
+    }
+}
+
+/// Wakes the peer, and has the descriptors that are readable when the peer wakes this process or has ended.
+///
+/// The connection serves where one of the processes offers no event descriptors, or has none to spare.
+#[derive(Debug)]
+pub struct Bell {
+    connection: CloseOnFork<OwnedFd>,
+    wakes: Option<Wakes>,
+}
 
 impl Bell {
-    pub(super) const fn new(connection: CloseOnFork<OwnedFd>) -> Self {
-        Self(connection)
+    pub(super) const fn new(connection: CloseOnFork<OwnedFd>, wakes: Option<Wakes>) -> Self {
+        Self { connection, wakes }
     }
 
     /// Returns the process that listened or connected at the other end; `None` if it is in a PID namespace that this process does
@@ -25,23 +64,61 @@ impl Bell {
     /// # Errors
     /// As `getsockopt`.
     pub fn peer_pid(&self) -> io::Result<Option<i32>> {
-        credentials::peer_pid(self.0.as_fd())
+        credentials::peer_pid(self.connection.as_fd())
     }
 
     /// Wakes the peer. If it has ended, [`clear`](Self::clear) says so.
     pub fn ring(&self) {
-        // With a full queue the peer has wake-ups enough.
-        let _ = packets::send(self.0.as_fd(), &[1], &[]);
+        match &self.wakes {
+            Some(wakes) => wakes.peers.signal(),
+            // With a full queue the peer has wake-ups enough.
+            None => drop(packets::send(self.connection.as_fd(), &[1], &[])),
+        }
     }
 
-    /// Takes wake-ups; the descriptor stays readable while there are more. Returns false if the peer has ended or
+    /// Returns the connection's descriptor, and the one that the peer signals.
+    fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let own = self.wakes.as_ref().map(|wakes| wakes.own.as_raw_fd());
+        std::iter::once(self.connection.as_raw_fd()).chain(own)
+    }
+
+    /// Adds the descriptors to a set.
+    ///
+    /// # Errors
+    /// As `epoll_ctl`.
+    pub fn watch(&self, set: &PollSet) -> io::Result<()> {
+        self.descriptors().try_for_each(|fd| set.add(fd))
+    }
+
+    /// Removes the descriptors from a set.
+    pub fn unwatch(&self, set: &PollSet) {
+        self.descriptors().for_each(|fd| set.remove(fd));
+    }
+
+    /// Returns whether `fd` is one of the descriptors.
+    #[must_use]
+    pub fn has(&self, fd: RawFd) -> bool {
+        self.descriptors().any(|own| own == fd)
+    }
+
+    /// Takes wake-ups of a descriptor that is readable; it stays readable while there are more. Returns false if the peer has ended or
     /// closed the channel.
     ///
     /// # Errors
     /// As `recvmsg`; the channel ends.
-    pub fn clear(&self) -> io::Result<bool> {
+    pub fn clear(&self, fd: RawFd) -> io::Result<bool> {
+        match &self.wakes {
+            Some(wakes) if wakes.own.as_raw_fd() == fd => {
+                wakes.own.clear();
+                Ok(true)
+            }
+            _ => self.clear_connection(),
+        }
+    }
+
+    fn clear_connection(&self) -> io::Result<bool> {
         for _ in 0..BATCH {
-            match packets::receive(self.0.as_fd(), &mut [0; 8], false)? {
+            match packets::receive(self.connection.as_fd(), &mut [0; 8], false)? {
                 Incoming::Empty => return Ok(true),
                 Incoming::Closed => return Ok(false),
                 Incoming::Packet(..) => {}
@@ -52,7 +129,8 @@ impl Bell {
 }
 
 impl AsRawFd for Bell {
+    /// Returns the connection's descriptor.
     fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.connection.as_raw_fd()
     }
 }

@@ -7,8 +7,9 @@ use softrxe_port::fork::CloseOnFork;
 use softrxe_port::own_user;
 use softrxe_port::packets::{self, Incoming};
 
+use super::bell::Wakes;
 use super::hello::{Hello, HelloError, LENGTH, Packet, Reason};
-use super::{ANY_GUID, Agreed, Bell, End, role};
+use super::{ANY_GUID, Agreed, Bell, End, Offer, role};
 use crate::channel::Channel;
 use crate::map::MapError;
 
@@ -40,8 +41,10 @@ pub enum DialError {
         /// The engine that was called.
         wanted: End,
     },
-    /// The answer has another number of descriptors than one.
-    #[error("the peer's answer comes with {0} descriptors instead of that of its memory")]
+    /// The answer has neither one descriptor nor three.
+    #[error(
+        "the peer's answer comes with {0} descriptors instead of that of its memory, alone or with two for wake-ups"
+    )]
     Descriptors(usize),
     /// The peer's memory cannot be mapped.
     #[error(transparent)]
@@ -54,24 +57,24 @@ pub struct Dial {
     connection: Option<CloseOnFork<OwnedFd>>,
     own: End,
     peer: End,
-    ring: usize,
+    offer: Offer,
 }
 
 impl Dial {
-    /// Calls `peer` for a channel with rings of at most `ring` bytes.
+    /// Calls `peer` for a channel.
     ///
     /// # Errors
     /// [`DialError::Connection`].
-    pub fn start(own: End, peer: End, ring: usize) -> Result<Self, DialError> {
+    pub fn start(own: End, peer: End, offer: Offer) -> Result<Self, DialError> {
         let failed = |error| DialError::Connection { peer, error };
         let connection = own_user::connect(peer.ip, &role(peer.slot)).map_err(failed)?;
-        let hello = Packet::Call(Hello::new(own, peer.guid, ring));
+        let hello = Packet::Call(Hello::new(own, peer.guid, offer));
         packets::send(connection.as_fd(), &hello.encode(), &[]).map_err(failed)?;
         Ok(Self {
             connection: Some(connection),
             own,
             peer,
-            ring,
+            offer,
         })
     }
 
@@ -98,15 +101,19 @@ impl Dial {
                 Incoming::Closed => return Err(DialError::Closed),
                 Incoming::Packet(length, descriptors) => (length, descriptors),
             };
-        let (channel, peer) = self.adopt(&bytes[..length], descriptors)?;
+        let (channel, wakes, peer) = self.adopt(&bytes[..length], descriptors)?;
         self.peer = peer;
-        let bell = self.connection.take().map(Bell::new);
-        let bell = bell.ok_or(DialError::Closed)?;
+        let connection = self.connection.take().ok_or(DialError::Closed)?;
+        let bell = Bell::new(connection, wakes);
         Ok(Some(Agreed { channel, bell }))
     }
 
     /// Checks an answer and maps the memory that came with it. Returns the peer as it names itself.
-    fn adopt(&self, answer: &[u8], descriptors: Vec<OwnedFd>) -> Result<(Channel, End), DialError> {
+    fn adopt(
+        &self,
+        answer: &[u8],
+        mut descriptors: Vec<OwnedFd>,
+    ) -> Result<(Channel, Option<Wakes>, End), DialError> {
         let hello = match Packet::decode(answer)? {
             Packet::Answer(hello) => hello,
             Packet::Refusal(reason) => return Err(DialError::Refused(reason)),
@@ -123,14 +130,25 @@ impl Dial {
             });
         }
         let ring = hello.ring as usize;
-        if ring > self.ring {
+        if ring > self.offer.ring {
             return Err(MapError::Size(ring).into());
         }
         let count = descriptors.len();
-        let Ok([memory]) = <[OwnedFd; 1]>::try_from(descriptors) else {
+        if count != 1 && !(count == 3 && self.offer.events) {
             return Err(DialError::Descriptors(count));
+        }
+        let wakes = <[OwnedFd; 2]>::try_from(descriptors.split_off(1)).ok();
+        let wakes = wakes.map(Wakes::adopt).transpose();
+        let failed = |error| DialError::Connection {
+            peer: self.peer,
+            error,
         };
-        Ok((Channel::adopt(memory, ring)?, wanted))
+        let memory = descriptors.remove(0);
+        Ok((
+            Channel::adopt(memory, ring)?,
+            wakes.map_err(failed)?,
+            wanted,
+        ))
     }
 }
 

@@ -11,8 +11,9 @@ use softrxe_port::own_user;
 use softrxe_port::packets::{self, Incoming};
 use softrxe_port::poll_set::PollSet;
 
+use super::bell::Wakes;
 use super::hello::{Hello, LENGTH, Packet, Reason};
-use super::{ANY_GUID, Agreed, Bell, End, role};
+use super::{ANY_GUID, Agreed, Bell, End, Offer, role};
 use crate::channel::Channel;
 use crate::map::MapError;
 
@@ -169,12 +170,13 @@ impl Call {
         self.hello.from
     }
 
-    /// Creates a channel with rings of `ring` bytes, or of fewer if the peer wants so, and sends its memory.
+    /// Creates a channel with what both sides offer, and sends its memory and event descriptors.
     ///
     /// # Errors
     /// [`AnswerError`]; without memory the peer gets a refusal.
-    pub fn answer(self, ring: usize) -> Result<Agreed, AnswerError> {
-        let ring = ring.min(self.hello.ring as usize);
+    pub fn answer(self, offer: Offer) -> Result<Agreed, AnswerError> {
+        let ring = offer.ring.min(self.hello.ring as usize);
+        let events = offer.events && self.hello.events;
         let (channel, memory) = match Channel::create(ring) {
             Ok(created) => created,
             Err(error) => {
@@ -183,10 +185,15 @@ impl Call {
             }
         };
         let peer = self.peer();
-        let answer = Packet::Answer(Hello::new(self.own, peer.guid, ring)).encode();
-        packets::send(self.connection.as_fd(), &answer, &[memory.as_raw_fd()])
+        let answer =
+            Packet::Answer(Hello::new(self.own, peer.guid, Offer { ring, events })).encode();
+        // Without them the connection serves.
+        let wakes = events.then(Wakes::new).and_then(Result::ok);
+        let mut descriptors = vec![memory.as_raw_fd()];
+        descriptors.extend(wakes.iter().flat_map(Wakes::for_peer));
+        packets::send(self.connection.as_fd(), &answer, &descriptors)
             .map_err(|error| AnswerError::Send { peer, error })?;
-        let bell = Bell::new(self.connection);
+        let bell = Bell::new(self.connection, wakes);
         Ok(Agreed { channel, bell })
     }
 

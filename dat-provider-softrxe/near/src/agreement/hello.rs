@@ -17,7 +17,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::End;
+use super::{End, Offer};
 use crate::channel::mtu;
 
 /// Length of the packet.
@@ -25,7 +25,7 @@ pub const LENGTH: usize = 64;
 const MAGIC: [u8; 8] = *b"dat-near";
 /// Version of packet, memory and protocol. Every version has magic number, version, kind and reason where this one has
 /// them.
-const VERSION: u16 = 4;
+const VERSION: u16 = 5;
 
 /// Why a call is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -85,17 +85,20 @@ pub struct Hello {
     pub ring: u32,
     /// Maximum length of a payload.
     pub mtu: u32,
+    /// In a call: event descriptors may come with the answer.
+    pub events: bool,
 }
 
 impl Hello {
-    /// Returns the HELLO of `from` for rings of `ring` bytes.
+    /// Returns the HELLO of `from` with an offer.
     #[must_use]
-    pub const fn new(from: End, to: u64, ring: usize) -> Self {
+    pub const fn new(from: End, to: u64, offer: Offer) -> Self {
         Self {
             from,
             to,
-            ring: ring as u32,
-            mtu: mtu(ring) as u32,
+            ring: offer.ring as u32,
+            mtu: mtu(offer.ring) as u32,
+            events: offer.events,
         }
     }
 }
@@ -164,6 +167,7 @@ impl Packet {
             IpAddr::V6(ip) => ip,
         };
         put(40, &ip.octets());
+        put(56, &[hello.events.into()]);
         bytes
     }
 
@@ -194,10 +198,14 @@ impl Packet {
             to: u64::from_ne_bytes(part(bytes, 32)),
             ring: u32::from_ne_bytes(part(bytes, 16)),
             mtu: u32::from_ne_bytes(part(bytes, 20)),
+            events: bytes[56] != 0,
         };
         let wrong = |name, value| Err(HelloError::Value { name, value });
         if hello.mtu as usize != mtu(hello.ring as usize) {
             return wrong("MTU", hello.mtu.into());
+        }
+        if bytes[56] > 1 {
+            return wrong("offer of event descriptors", bytes[56].into());
         }
         match kind {
             0 => Ok(Self::Call(hello)),
@@ -214,7 +222,8 @@ mod tests {
     fn hello(ip: &str) -> Hello {
         let ip = ip.parse().unwrap();
         let (slot, guid) = (0x0102, 0x1112_1314_1516_1718);
-        Hello::new(End { ip, slot, guid }, 0x2122_2324_2526_2728, 65_536)
+        let offer = Offer::new(65_536);
+        Hello::new(End { ip, slot, guid }, 0x2122_2324_2526_2728, offer)
     }
 
     #[test]
@@ -273,6 +282,13 @@ mod tests {
             HelloError::Value {
                 name: "MTU",
                 value: 8193
+            }
+        ));
+        assert!(matches!(
+            with(56, 2),
+            HelloError::Value {
+                name: "offer of event descriptors",
+                value: 2
             }
         ));
     }

@@ -1,10 +1,10 @@
 //! Agreement of two processes of one user on a channel.
 //!
 //! Each engine listens under a name of its address and slot ([`Door`]). A process that wants a channel dials ([`Dial`])
-//! and sends its HELLO at once. The other process checks it, creates the memory and sends it with its own HELLO
-//! ([`Call::answer`]). The connection then carries wake-ups and shows the end of the peer ([`Bell`]).
+//! and sends its HELLO at once. The other process checks it, creates the memory and two event descriptors and sends them with its own HELLO
+//! ([`Call::answer`]). The event descriptors then carry wake-ups, and the connection shows the end of the peer ([`Bell`]).
 //!
-//! The process that answers creates the memory because a socket refuses descriptors until its process has checked the
+//! The process that answers creates all of them because a socket refuses descriptors until its process has checked the
 //! user at the other end. The dialler has done so before its HELLO leaves.
 //!
 //! No call waits. [`State`] decides, [`hello`] is the packet.
@@ -43,12 +43,29 @@ pub struct End {
 /// A GUID that no engine has. The caller of such an [`End`] learns the GUID from the answer.
 pub const ANY_GUID: u64 = 0;
 
+/// What a process offers for a channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offer {
+    /// Largest size of the rings.
+    pub ring: usize,
+    /// Wake-ups by event descriptors. A hostile peer can make this process wait for one.
+    pub events: bool,
+}
+
+impl Offer {
+    /// Offers rings of at most `ring` bytes, and event descriptors.
+    #[must_use]
+    pub const fn new(ring: usize) -> Self {
+        Self { ring, events: true }
+    }
+}
+
 /// A channel on which both processes agreed.
 #[derive(Debug)]
 pub struct Agreed {
     /// The channel.
     pub channel: Channel,
-    /// The connection to the peer.
+    /// Wakes the peer, and shows its end.
     pub bell: Bell,
 }
 

@@ -334,7 +334,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use dat_core::transport::Token;
-    use softrxe_near::agreement::{Agreed, Bell, Dial, Door, End};
+    use softrxe_near::agreement::{Agreed, Bell, Dial, Door, End, Offer};
     use softrxe_near::layout::CONTROL;
     use softrxe_near::{Channel, LARGE_RING};
     use softrxe_proto::{Completion, CqId, Occupancy};
@@ -472,8 +472,8 @@ mod tests {
         let hub = test_hub("127.77.5.7");
         let ends = [1, 2].map(|slot| end("127.77.5.8", slot));
         let mut door = Door::listen(ends[0]).unwrap();
-        let mut dial = Dial::start(ends[1], ends[0], LARGE_RING).unwrap();
-        let answered = door.take().unwrap().answer(LARGE_RING).unwrap();
+        let mut dial = Dial::start(ends[1], ends[0], Offer::new(LARGE_RING)).unwrap();
+        let answered = door.take().unwrap().answer(Offer::new(LARGE_RING)).unwrap();
         let Agreed { channel, bell } = dial.poll().unwrap().unwrap();
         add(&hub, ends[0], channel, Some(bell));
         let first = round(&hub);
