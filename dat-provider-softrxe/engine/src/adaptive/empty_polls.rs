@@ -18,6 +18,18 @@ pub(crate) enum Idle {
     Pause,
 }
 
+/// What a look at the scheduler finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Look {
+    /// How often the scheduler switched from the calling thread to another one.
+    pub(crate) switches: u64,
+    /// Rounds of the helper.
+    pub(crate) helper_rounds: u64,
+}
+
+/// A round of the helper interrupts the consumer by twos where the helper yields.
+const SWITCHES_PER_ROUND: u64 = 2;
+
 /// Counts polls in a row of a consumer that found nothing.
 ///
 /// Under oversubscription a consumer that polls in a loop gives its processor to other threads. `sched_yield` is the cheapest way, as long
@@ -34,8 +46,8 @@ pub(crate) struct EmptyPolls {
     yielded: bool,
     yields: u32,
     polls: u32,
-    /// Switches to other threads than the helper, and the time, at the last look.
-    looked: Option<(u64, Time)>,
+    /// At the last look.
+    looked: Option<(Look, Time)>,
     /// Time of long yields, less [a part](DRAIN) of all time until `drained`.
     long_yields: Duration,
     drained: Option<Time>,
@@ -75,14 +87,13 @@ impl EmptyPolls {
     }
 
     /// Records an empty poll. Returns what the caller is to do. `crowded` says whether the calling thread
-    /// waited for its processor since it was last called: a hypervisor can cause a gap as well. `switches` returns how often the scheduler
-    /// switched from the calling thread to another one, but the helper.
+    /// waited for its processor since it was last called: a hypervisor can cause a gap as well.
     pub(crate) fn polled(
         &mut self,
         oversubscription: &mut Oversubscription,
         now: Time,
         crowded: impl FnOnce() -> bool,
-        switches: impl FnOnce() -> u64,
+        look: impl FnOnce() -> Look,
     ) -> Idle {
         self.returned(oversubscription, now);
         let last = self.last.replace(now);
@@ -96,7 +107,7 @@ impl EmptyPolls {
         if !oversubscription.is_present(now) {
             self.polls = self.polls.wrapping_add(1);
             if self.polls.is_multiple_of(POLLS_PER_LOOK)
-                && let Some((switches, time)) = self.look(now, switches())
+                && let Some((switches, time)) = self.switches(now, look())
                 && switches.saturating_mul(TIME_PER_SWITCH.as_nanos() as u64)
                     >= time.as_nanos() as u64
             {
@@ -115,19 +126,22 @@ impl EmptyPolls {
             return Idle::Poll;
         }
         self.yielded = true;
-        self.yields += 1;
+        self.yields = self.yields.wrapping_add(1);
         if self.yields.is_multiple_of(YIELDS_PER_LOOK)
-            && let Some((SWITCHES_PER_LOOK.., _)) = self.look(now, switches())
+            && let Some((SWITCHES_PER_LOOK.., _)) = self.switches(now, look())
         {
             oversubscription.lasts(now);
         }
         Idle::Yield
     }
 
-    /// Returns the switches and the time since the last look.
-    fn look(&mut self, now: Time, switches: u64) -> Option<(u64, Duration)> {
-        let (before, at) = self.looked.replace((switches, now))?;
-        Some((switches.saturating_sub(before), now.since(at)))
+    /// Returns the switches to other threads than the helper, and the time, since the last look.
+    fn switches(&mut self, now: Time, look: Look) -> Option<(u64, Duration)> {
+        let (before, at) = self.looked.replace((look, now))?;
+        let rounds = look.helper_rounds.saturating_sub(before.helper_rounds);
+        let switches = look.switches.saturating_sub(before.switches);
+        let others = switches.saturating_sub(SWITCHES_PER_ROUND * rounds);
+        Some((others, now.since(at)))
     }
 
     /// Records the end of a yield, if the last poll ended in one.
@@ -166,7 +180,7 @@ mod tests {
     struct Consumer {
         polls: EmptyPolls,
         state: Oversubscription,
-        switches: u64,
+        look: Look,
     }
 
     impl Consumer {
@@ -178,9 +192,8 @@ mod tests {
         }
 
         fn one(&mut self, now: Time, crowded: bool) -> Idle {
-            let switches = self.switches;
-            self.polls
-                .polled(&mut self.state, now, || crowded, || switches)
+            let look = self.look;
+            self.polls.polled(&mut self.state, now, || crowded, || look)
         }
 
         /// Polls from `from` on for so many yields. Each takes `micros` and leads to another thread.
@@ -189,7 +202,7 @@ mod tests {
             while done < yields {
                 now += 1;
                 if self.one(at(now), true) == Idle::Yield {
-                    self.switches += 1;
+                    self.look.switches += 1;
                     now += micros;
                     done += 1;
                 }
@@ -236,11 +249,19 @@ mod tests {
 
     #[test]
     fn a_consumer_that_is_preempted_often_and_briefly_yields() {
-        for (micros_per_switch, yields) in [(100, true), (1000, false)] {
+        for (micros_per_switch, micros_per_round, yields) in [
+            (100, 1000, true),
+            (1000, 1000, false),
+            // The helper alone.
+            (50, 100, false),
+        ] {
             let mut of = Consumer::default();
+            // An idle program's helper.
+            of.look.helper_rounds = 1_000_000;
             let mut idle = Vec::new();
             for n in 0..20_000 {
-                of.switches = n / 2 / micros_per_switch;
+                of.look.switches = n / 2 / micros_per_switch;
+                of.look.helper_rounds = 1_000_000 + n / 2 / micros_per_round;
                 // Messages arrive meanwhile.
                 if n % 40 == 0 {
                     of.polls.found(&mut of.state, at(n / 2));

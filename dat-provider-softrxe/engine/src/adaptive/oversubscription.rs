@@ -3,7 +3,7 @@
 //! The scheduler divides a processor's time into slices of milliseconds. A thread that wakes up preempts the running one only
 //! if it has used less than its share so far; else it waits for the scheduler's next tick. So a thread with a little work every
 //! few microseconds is scheduled at once as long as it sleeps longer than it works, and is not woken before its share has
-//! recovered. `sched_yield` has the opposite effect: since Linux 6.18 it costs the caller a whole slice.
+//! recovered. `sched_yield` has the opposite effect: since Linux 6.18 it costs the caller a whole slice, where another thread computes.
 
 use std::time::Duration;
 

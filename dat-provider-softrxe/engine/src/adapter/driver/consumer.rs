@@ -15,7 +15,7 @@ use super::super::hub::{Arrived, Hub, State};
 use super::super::poll_turns::{AfterPoll, PollTurns};
 use super::helper::POLL_SLEEP;
 use super::state::{Driver, MIN_SLEEP, Watcher};
-use crate::adaptive::empty_polls::{Idle, PAUSE};
+use crate::adaptive::empty_polls::{Idle, Look, PAUSE};
 use crate::adaptive::oversubscription::PREEMPTED;
 use crate::clock;
 use crate::wait::Permit;
@@ -121,10 +121,11 @@ impl Hub {
             // Writes of the peer end in no completion here.
             empty_polls.found(oversubscription, now);
         } else if count == 0 {
-            // The helper's rounds may interrupt this thread, by twos where the helper yields.
-            let rounds = 2 * *helper_rounds;
-            let switches = || schedule::preemptions().saturating_sub(rounds);
-            let idle = empty_polls.polled(oversubscription, now, schedule::crowded, switches);
+            let look = || Look {
+                switches: schedule::preemptions(),
+                helper_rounds: *helper_rounds,
+            };
+            let idle = empty_polls.polled(oversubscription, now, schedule::crowded, look);
             let after = match idle {
                 Idle::Poll => AfterPoll::Return,
                 Idle::Yield => AfterPoll::GiveWay,
