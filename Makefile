@@ -116,6 +116,10 @@ bench-waits: dist ## print half round trips with each way to wait for an event: 
 bench-many: dist ## print memory, descriptors and time of 100 processes, all to all, and of 10,000 connections between two
 	@scripts/bench-many.sh
 
+.PHONY: bench-crowd
+bench-crowd: dist ## print the time of a round of messages between more polling processes than processors
+	@scripts/bench-crowd.sh
+
 .PHONY: bench-threads
 bench-threads: dist ## print the rate of several threads, on one IA and on one for each
 	@scripts/bench-threads.sh
