@@ -48,7 +48,8 @@ pub(super) fn refused_number(shared: &Shared, options: &Options) -> Option<Error
 /// Connection events of an endpoint.
 const CONNECTION_EVENTS: u32 = 4;
 
-/// A connection. Clones are the same one, which ends when the last is dropped.
+/// A connection. Clones are the same one, which ends when the last is dropped, and with it the messages and the operations that are
+/// not finished: each of these keeps the connection.
 ///
 /// ```
 /// use udapl::aio::Connection;
