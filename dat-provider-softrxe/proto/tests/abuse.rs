@@ -14,7 +14,7 @@ use common::stranger::{self, FOREIGN};
 use softrxe_proto::wire::cm::{CmMessage, Rep};
 use softrxe_proto::{
     Accept, Agreement, CmError, CmEvent, CmEventKind, CmId, Connect, Event, Op, Path, Psn, QpState,
-    Qpn, RejectReason, SendRequest, Status, service_id,
+    Qpn, RejectReason, SendRequest, SidrReply, Status, service_id,
 };
 
 const LONG: Duration = Duration::from_secs(200);
@@ -317,6 +317,22 @@ impl Flood {
         (sent, raised)
     }
 
+    /// Answers the only request for a datagram service that arrived.
+    #[track_caller]
+    fn answers_one(&mut self, number: u32) {
+        let (sent, raised) = self.answers();
+        assert_eq!((sent, raised.len()), (0, 1), "request {number}");
+        let answer = SidrReply {
+            status: 0,
+            qpn: Qpn::new(2),
+            qkey: 3,
+            private_data: &[],
+        };
+        let (engine, now) = (&mut self.pair.sides[1].engine, self.pair.now);
+        engine.sidr_reply(now, raised[0], &answer).unwrap();
+        assert_eq!(self.answers(), (1, Vec::new()));
+    }
+
     /// Connects the first side while the flood goes on.
     #[track_caller]
     fn an_honest_client_connects(&mut self) {
@@ -492,6 +508,29 @@ fn resolutions_of_datagram_services_leave_room_for_others() {
     let sidr = stranger::sidr_req(address(2).ip(), to, service, 1);
     flood.send(address(2), &CmMessage::SidrReq(sidr));
     assert_eq!(flood.answers().1.len(), 1);
+    flood.an_honest_client_connects();
+}
+
+/// A program that resolves services one after the other.
+#[test]
+fn answered_resolutions_make_room_for_the_next_ones_of_their_address() {
+    let mut flood = Flood::new("abuse_answered");
+    let to = flood.pair.sides[1].address.ip();
+    let ask = |id| {
+        let sidr = stranger::sidr_req(address(1).ip(), to, service_id::udp(4000), id);
+        CmMessage::SidrReq(sidr)
+    };
+    for id in 0..10 * MOST as u32 {
+        flood.send(address(1), &ask(id));
+        flood.answers_one(id);
+    }
+    // The answer is kept for a repetition, and not for another request with the same id.
+    let last = ask(10 * MOST as u32 - 1);
+    flood.send(address(1), &last);
+    assert_eq!(flood.answers(), (1, Vec::new()));
+    let (engine, now) = (&mut flood.pair.sides[1].engine, flood.pair.now);
+    stranger::inject(engine, now, address(1), 10, &last);
+    flood.answers_one(0);
     flood.an_honest_client_connects();
 }
 

@@ -3,7 +3,8 @@
 //!
 //! Any source address can stand in a REQ, and only the consumer's answer ends a request. So each address has a share of the
 //! places, and each UDP port of an address a share of that. When all places are taken, the source with most requests loses
-//! its oldest one. A new request of that same source is dropped without an answer; its sender repeats it. Each operation is
+//! its oldest one. A new request of that same source is dropped without an answer; its sender repeats it. A request for a datagram service
+//! stays for a while after its answer, which may be lost: these make room first. Each operation is
 //! logarithmic in the number of requests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -101,6 +102,8 @@ pub(crate) struct PendingRequests {
     by_ticket: BTreeMap<Ticket, u32>,
     addresses: Shares<IpAddr>,
     ports: HashMap<IpAddr, Shares<u16>>,
+    /// Those that are answered.
+    answered: HashMap<IpAddr, BTreeSet<Ticket>>,
     deadlines: BTreeSet<(Time, u32)>,
     next: Ticket,
 }
@@ -114,6 +117,12 @@ impl PendingRequests {
     pub(crate) fn admission(&self, source: SocketAddr, total: usize, share: usize) -> Admission {
         let address = source.ip();
         let (mine, port) = (self.addresses.count(address), source.port());
+        if mine < share && self.len() < total {
+            return Admission::Admit;
+        }
+        if let Some(answered) = self.answered.get(&address) {
+            return self.displace(answered.first().copied());
+        }
         if mine >= share {
             // A process must not take the places of another process of its address.
             let Some(ports) = self.ports.get(&address) else {
@@ -125,9 +134,6 @@ impl PendingRequests {
                 }
                 _ => Admission::Refuse,
             };
-        }
-        if self.len() < total {
-            return Admission::Admit;
         }
         match self.addresses.largest() {
             Some((largest, count)) if count > mine => {
@@ -176,8 +182,23 @@ impl PendingRequests {
                 self.ports.remove(&address);
             }
         }
+        if let Some(answered) = self.answered.get_mut(&address) {
+            answered.remove(&entry.ticket);
+            if answered.is_empty() {
+                self.answered.remove(&address);
+            }
+        }
         self.by_ticket.remove(&entry.ticket);
         self.deadlines.remove(&(entry.deadline, id));
+    }
+
+    /// Records that a request is answered. It stays until `deadline`, for repetitions of it.
+    pub(crate) fn answered(&mut self, id: u32, deadline: Time) {
+        if let Some(Entry { source, ticket, .. }) = self.entries.get(&id) {
+            let all = self.answered.entry(source.ip()).or_default();
+            all.insert(*ticket);
+        }
+        self.wait_until(id, deadline);
     }
 
     /// Changes the deadline of a request.
@@ -266,6 +287,29 @@ mod tests {
             Admission::Displace(2)
         );
         assert_eq!(pending.admission(source(2, 1), 8, 4), Admission::Refuse);
+    }
+
+    #[test]
+    fn answered_requests_of_an_address_make_room_for_its_next_one() {
+        let mut pending = PendingRequests::default();
+        for id in 0..4 {
+            assert!(enter(&mut pending, id, source(1, 1)));
+        }
+        pending.answered(2, at(50));
+        assert_eq!(
+            pending.admission(source(1, 1), 8, 4),
+            Admission::Displace(2)
+        );
+        for id in 10..14 {
+            assert!(enter(&mut pending, id, source(id as u8, 1)));
+        }
+        assert_eq!(
+            pending.admission(source(1, 1), 8, 9),
+            Admission::Displace(2),
+            "also where all places are taken"
+        );
+        assert!(enter(&mut pending, 20, source(1, 1)));
+        assert_eq!(pending.admission(source(1, 1), 8, 4), Admission::Refuse);
     }
 
     #[test]

@@ -250,7 +250,8 @@ impl<M: Memory> Engine<M> {
         let last = sidr::reply(resolution, arguments);
         self.mads.push_back((resolution.remote, last.clone()));
         resolution.last = Some(last);
-        self.keep_request(id.0, now + TIME_WAIT);
+        self.cm.pending.answered(id.0, now + TIME_WAIT);
+        self.arm_requests();
         Ok(())
     }
 
