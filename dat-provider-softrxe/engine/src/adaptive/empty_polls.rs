@@ -21,6 +21,8 @@ pub(crate) enum Idle {
 /// What a look at the scheduler finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Look {
+    /// The calling thread.
+    pub(crate) thread: usize,
     /// How often the scheduler switched from the calling thread to another one.
     pub(crate) switches: u64,
     /// Rounds of the helper.
@@ -135,9 +137,10 @@ impl EmptyPolls {
         Idle::Yield
     }
 
-    /// Returns the switches to other threads than the helper, and the time, since the last look.
+    /// Returns the switches to other threads than the helper, and the time, since the last look; `None` if that was another thread's.
     fn switches(&mut self, now: Time, look: Look) -> Option<(u64, Duration)> {
-        let (before, at) = self.looked.replace((look, now))?;
+        let last = self.looked.replace((look, now));
+        let (before, at) = last.filter(|(last, _)| last.thread == look.thread)?;
         let rounds = look.helper_rounds.saturating_sub(before.helper_rounds);
         let switches = look.switches.saturating_sub(before.switches);
         let others = switches.saturating_sub(SWITCHES_PER_ROUND * rounds);
@@ -270,6 +273,16 @@ mod tests {
             }
             assert_eq!(count(&idle, Idle::Yield) != 0, yields);
             assert_eq!(count(&idle, Idle::Pause), 0);
+        }
+    }
+
+    #[test]
+    fn the_switches_of_two_threads_are_not_compared() {
+        let mut of = Consumer::default();
+        for n in 0..100_000 {
+            of.look.thread = (n / 2048 % 2) as usize;
+            of.look.switches = 1_000_000 * (n / 2048 % 2);
+            assert_eq!(of.one(at(n / 2), false), Idle::Poll);
         }
     }
 

@@ -122,6 +122,7 @@ impl Hub {
             empty_polls.found(oversubscription, now);
         } else if count == 0 {
             let look = || Look {
+                thread: schedule::thread(),
                 switches: schedule::preemptions(),
                 helper_rounds: *helper_rounds,
             };
