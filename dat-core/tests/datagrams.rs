@@ -1,4 +1,5 @@
-//! Datagram endpoints over the loopback: a disconnect ends the lookups that have no answer yet.
+//! Datagram endpoints over the loopback: a disconnect ends the lookups that have no answer yet, and receives of an SRQ stay
+//! datagrams when their endpoint is freed.
 #![allow(missing_docs, reason = "a test")]
 
 #[path = "../../examples/loopback/tests/side/mod.rs"]
@@ -8,14 +9,15 @@ use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use dat_core::ah::{Ah, Half};
-use dat_core::attr::EpAttr;
+use dat_core::attr::{EpAttr, SrqAttr};
 use dat_core::ep::{Ep, EpState};
-use dat_core::event::{ConnectionEvent, DatagramEvent, Event};
-use dat_core::flags::Close;
+use dat_core::event::{ConnectionEvent, DatagramEvent, DtoOp, DtoStatus, Event};
+use dat_core::flags::{Close, MemPriv};
 use dat_core::sp::Sp;
+use dat_core::srq::Srq;
 use dat_core::transport::Transport;
 use dat_loopback::Loopback;
-use side::{Side, attr, empty, request, wait};
+use side::{NONE, Side, attr, done, dto, empty, leak, request, wait};
 
 /// One test runs at a time: they count the address handles of the process.
 fn alone() -> MutexGuard<'static, ()> {
@@ -202,5 +204,36 @@ fn no_answer_follows_the_event_of_a_disconnect() {
         refused.release(from, Half::Context).unwrap();
         assert!(empty(a.conn));
     }
+    psp.free().unwrap();
+}
+
+#[test]
+fn receives_of_an_srq_are_datagrams_after_their_endpoint_is_freed() {
+    let _alone = alone();
+    let (a, b) = sides(176);
+    let limits = SrqAttr {
+        max_recv_dtos: 8,
+        max_recv_iov: 1,
+        low_watermark: None,
+    };
+    let srq = Srq::create(b.ia, b.pz, &limits).unwrap();
+    let from = ep(&a);
+    let to = Ep::create(b.ia, b.parts(Some(srq)), Some(&datagrams())).unwrap();
+    let psp = Sp::psp_create(b.ia, Some(176), b.cr, false).unwrap();
+    let there = meet(&a, from, &b, to, 176);
+    let into = b.lmr(leak(&[0; 64]), MemPriv::LOCAL_WRITE);
+    let text = a.lmr(leak(b"late"), MemPriv::LOCAL_READ);
+    srq.post_recv(&[into.piece(0, 64)], 31).unwrap();
+    let qpn = there.info().unwrap().peer.unwrap().0;
+    from.post_send_ud(&[text.piece(0, 4)], there, qpn, 1, NONE)
+        .unwrap();
+    assert_eq!(done(a.request), (1, DtoStatus::Success));
+    to.free().unwrap();
+    let late = dto(b.recv);
+    assert_eq!(
+        (late.cookie, late.ep, late.status),
+        (31, srq.handle(), DtoStatus::Success)
+    );
+    assert_eq!(late.op, DtoOp::ReceiveUd);
     psp.free().unwrap();
 }

@@ -23,10 +23,32 @@ use crate::timer;
 use crate::transport::{Connect, Op, Request, Token, Transport};
 use crate::upcall::DatagramOutcome;
 
+/// Bit of [`Ep::datagrams_since`] that is set for the service type UD; the lower ones are a generation.
+const SINCE: u64 = 1 << 32;
+
 impl<T: Transport> Ep<T> {
     /// Returns true if the service type is UD.
     pub fn is_datagram(&self) -> bool {
-        self.datagram.load(Ordering::Acquire)
+        self.datagrams_since.load(Ordering::Acquire) != 0
+    }
+
+    /// Stores the service type. `generation` is that in which the endpoint began.
+    pub(super) fn set_datagram(&self, datagram: bool, generation: u32) {
+        let since = if datagram {
+            SINCE | u64::from(generation)
+        } else {
+            0
+        };
+        self.datagrams_since.store(since, Ordering::Release);
+    }
+
+    /// Returns true if `token` names a queue pair of a datagram endpoint in this slot: of the present endpoint, or of a freed
+    /// one whose slot no other has taken. Takes no lock.
+    pub(super) fn was_datagram(&self, token: Token) -> bool {
+        let since = self.datagrams_since.load(Ordering::Acquire);
+        // Queue pairs of earlier endpoints in the slot have earlier generations, which may wrap around.
+        let age = token.generation().wrapping_sub(since as u32);
+        since != 0 && age.cast_signed() >= 0
     }
 
     /// Starts the lookup of the peer behind `conn_qual` (dat_ep_connect of a datagram endpoint). The arguments are

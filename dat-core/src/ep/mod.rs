@@ -63,8 +63,8 @@ pub struct Ep<T: Transport> {
     qp_token: AtomicU64,
     /// True once `DAT_ASYNC_ERROR_EP_BROKEN` was posted for the present connection on an SRQ.
     srq_drain_announced: AtomicBool,
-    /// True for the service type UD.
-    datagram: AtomicBool,
+    /// Service type, of a freed endpoint too; see [`Ep::was_datagram`].
+    datagrams_since: AtomicU64,
     connection: Mutex<Connection<T>>,
     private_data: PrivateData,
     gate: Gate,
@@ -85,7 +85,7 @@ impl<T: Transport> Default for Ep<T> {
             recv_ring: Ring::default(),
             qp_token: AtomicU64::new(0),
             srq_drain_announced: AtomicBool::new(false),
-            datagram: AtomicBool::new(false),
+            datagrams_since: AtomicU64::new(0),
             connection: Mutex::default(),
             private_data: PrivateData::default(),
             gate: Gate::default(),
