@@ -154,7 +154,8 @@ impl<T: Transport> Ah<T> {
         (ah.head.alive() && ah.head.token(token.index()) == token).then_some(ah)
     }
 
-    /// Takes the outcome that the transport reports, or the expired timeout. Only the first counts.
+    /// Takes the outcome that the transport reports, or the expired timeout. Only the first counts, and none after the
+    /// endpoint has ended the lookup.
     pub(crate) fn lookup_ended(token: Token, outcome: DatagramOutcome<T>) {
         let Some(ah) = Self::by_token(token) else {
             tracing::debug!(?token, "an answer for an address handle that is gone");
@@ -198,7 +199,7 @@ impl<T: Transport> Ah<T> {
             };
             (inner.ep, event)
         };
-        ep.resolved(ah, event);
+        ep.resolved(ah, token, event);
     }
 
     fn retry_lookup(token: Token) {

@@ -102,6 +102,11 @@ impl Token {
     pub(crate) const fn index(self) -> u32 {
         self.0 as u32
     }
+
+    /// Returns the generation.
+    pub(crate) const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
 }
 
 /// Returns the C handle of an object: its address.

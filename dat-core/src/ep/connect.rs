@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
+use super::datagram::destroy_peers;
 use super::early::receive_evd;
 use super::state::{Effect, Input, Step};
 use super::{DEAD, Ep, EpParts, EpState, QpCheckout};
@@ -46,15 +47,17 @@ pub(super) struct Connection<T: Transport> {
     pub(super) remote: Option<(IpAddr, u64)>,
     /// Qualifier that the peer connected to; 0 on the active side and without a connection.
     pub(super) listened: u64,
-    /// Address handles ([`Ah`](crate::ah::Ah)) of a datagram endpoint.
+    /// Address handles ([`Ah`](crate::ah::Ah)) of a datagram endpoint whose lookup or accept has ended.
     pub(super) peers: Vec<Token>,
+    /// Address handles whose lookup or accept has no answer yet. A disconnect takes them out, and no event comes for them then.
+    pub(super) lookups: Vec<Token>,
     /// Successful calls of dat_ep_connect and of dat_ep_disconnect.
     pub(super) connects: u64,
     pub(super) disconnects: u64,
     /// Counts before this object, or at the last reset of its counters.
     pub(super) counted_before: EpValues,
     /// Events to be posted to the connect EVD, in order; one thread at a time posts them.
-    pending: VecDeque<ConnectionEvent>,
+    pub(super) pending: VecDeque<Event>,
     posting: bool,
 }
 
@@ -88,6 +91,7 @@ impl<T: Transport> Default for Connection<T> {
             remote: None,
             listened: 0,
             peers: Vec::new(),
+            lookups: Vec::new(),
             connects: 0,
             disconnects: 0,
             counted_before: [0; EpCounter::ALL.len()],
@@ -334,20 +338,32 @@ impl<T: Transport> Ep<T> {
 
     /// Takes the teardown action of `step` and posts its event.
     pub(super) fn finish(&'static self, mut side: Locked<T>, was: EpState, step: Step) {
-        if step.effect == Effect::Teardown
+        // Under the lock of the transition: an answer that arrives from here on finds no lookup.
+        let ended = match step.next {
+            EpState::DisconnectPending | EpState::Disconnected => std::mem::take(&mut side.lookups),
+            _ => Vec::new(),
+        };
+        let tears_down = step.effect == Effect::Teardown;
+        if (tears_down || !ended.is_empty())
             && let Some(checkout) = Self::check_out(&mut side)
         {
             // Unlocked, because the transport may take its time. The completions that it flushes come before the
             // event.
             drop(side);
-            T::disconnect(&checkout.qp);
+            destroy_peers::<T>(&ended);
+            if tears_down {
+                T::disconnect(&checkout.qp);
+            }
             let Some(back) = self.check_in(&checkout) else {
                 return;
             };
             side = back;
         }
         if let Some(event) = step.event {
-            side.pending.push_back(event);
+            side.pending.push_back(Event::Connection {
+                number: event,
+                ep: self.handle(),
+            });
             self.post_events(side);
         } else {
             drop(side);
@@ -361,26 +377,30 @@ impl<T: Transport> Ep<T> {
 
     /// Posts the pending events to the connect EVD in the order of the transitions, holding no lock while consumers
     /// are woken. Received messages follow the event that the connection is established, and precede any other.
-    fn post_events(&'static self, mut side: Locked<T>) {
+    pub(super) fn post_events(&'static self, mut side: Locked<T>) {
         if side.posting {
             return;
         }
         side.posting = true;
         let generation = side.generation;
-        while let Some(number) = side.pending.pop_front() {
+        while let Some(event) = side.pending.pop_front() {
             let feed = side.connect_feed.as_ref().filter(|feed| feed.valid());
             let evd = feed.map(Feed::evd);
             let receives = receive_evd(&side);
             drop(side);
-            let established = number == ConnectionEvent::Established;
+            // A datagram endpoint has no gate.
+            let established = matches!(
+                event,
+                Event::Connection {
+                    number: ConnectionEvent::Established,
+                    ..
+                }
+            );
             if !established {
                 self.open_gate(receives);
             }
             if let Some(evd) = evd {
-                evd.post(Event::Connection {
-                    number,
-                    ep: self.handle(),
-                });
+                evd.post(event);
             }
             if established {
                 self.open_gate(receives);

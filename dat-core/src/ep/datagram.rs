@@ -2,8 +2,8 @@
 //! datagrams to them (dat_ib_post_send_ud).
 //!
 //! Such an endpoint has no connection. It may look up many peers at a time; each of them has an [`Ah`]. It is
-//! Connected from the first peer found until dat_ep_disconnect. Its queue pair sends and receives from the start, so
-//! datagrams can be posted in Unconnected too.
+//! Connected from the first peer found until dat_ep_disconnect, which ends the lookups and accepts that have no answer yet. Its
+//! queue pair sends and receives from the start, so datagrams can be posted in Unconnected too.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,6 @@ use super::{DEAD, Ep, EpState, QpCheckout};
 use crate::ah::Ah;
 use crate::counters::IaCounter;
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::evd::Feed;
 use crate::event::{DatagramEvent, DtoOp, Event};
 use crate::flags::CompletionFlags;
 use crate::iov::Iov;
@@ -24,10 +23,32 @@ use crate::timer;
 use crate::transport::{Connect, Op, Request, Token, Transport};
 use crate::upcall::DatagramOutcome;
 
+/// Bit of [`Ep::datagrams_since`] that is set for the service type UD; the lower ones are a generation.
+const SINCE: u64 = 1 << 32;
+
 impl<T: Transport> Ep<T> {
     /// Returns true if the service type is UD.
     pub fn is_datagram(&self) -> bool {
-        self.datagram.load(Ordering::Acquire)
+        self.datagrams_since.load(Ordering::Acquire) != 0
+    }
+
+    /// Stores the service type. `generation` is that in which the endpoint began.
+    pub(super) fn set_datagram(&self, datagram: bool, generation: u32) {
+        let since = if datagram {
+            SINCE | u64::from(generation)
+        } else {
+            0
+        };
+        self.datagrams_since.store(since, Ordering::Release);
+    }
+
+    /// Returns true if `token` names a queue pair of a datagram endpoint in this slot: of the present endpoint, or of a freed
+    /// one whose slot no other has taken. Takes no lock.
+    pub(super) fn was_datagram(&self, token: Token) -> bool {
+        let since = self.datagrams_since.load(Ordering::Acquire);
+        // Queue pairs of earlier endpoints in the slot have earlier generations, which may wrap around.
+        let age = token.generation().wrapping_sub(since as u32);
+        since != 0 && age.cast_signed() >= 0
     }
 
     /// Starts the lookup of the peer behind `conn_qual` (dat_ep_connect of a datagram endpoint). The arguments are
@@ -68,14 +89,13 @@ impl<T: Transport> Ep<T> {
         Ok(())
     }
 
-    /// Starts the lookup of `connect` again.
+    /// Starts the lookup of `connect` again, unless the endpoint was disconnected meanwhile.
     pub(crate) fn repeat_lookup(&'static self, connect: &Connect<'_>) -> Result<()> {
         let adapter = self.ia().adapter()?;
         let checkout = {
             let mut side = self.lock_alive()?;
-            let state = self.current_state();
-            if state == EpState::Disconnected {
-                return Err(state.refuse());
+            if !side.lookups.contains(&connect.token) {
+                return Err(self.current_state().refuse());
             }
             Self::check_out(&mut side).ok_or(DEAD)?
         };
@@ -103,7 +123,7 @@ impl<T: Transport> Ep<T> {
             return Err(Error::state(Subtype::InvalidStateEpPz));
         }
         let ah = make()?;
-        side.peers.push(ah.token());
+        side.lookups.push(ah.token());
         self.apply(&mut side, input)?;
         let checkout = Self::check_out(&mut side).ok_or(DEAD)?;
         Ok((checkout, ah.token()))
@@ -112,43 +132,38 @@ impl<T: Transport> Ep<T> {
     /// Removes a peer whose lookup or accept the transport refused at once.
     pub(crate) fn drop_peer(&'static self, token: Token) {
         self.forget_peer(token);
-        if let Some(ah) = Ah::<T>::by_token(token) {
-            // Fails only if an abrupt close destroyed it first.
-            let _ = ah.destroy();
-        }
+        destroy_peers::<T>(&[token]);
     }
 
     /// Removes the peer of `token` from the endpoint.
     pub(crate) fn forget_peer(&'static self, token: Token) {
-        self.connection.lock().peers.retain(|peer| *peer != token);
+        let mut side = self.connection.lock();
+        side.peers.retain(|peer| *peer != token);
+        side.lookups.retain(|peer| *peer != token);
     }
 
-    /// Posts the event for the end of `ah`'s lookup, unless the endpoint was disconnected meanwhile.
-    pub(crate) fn resolved(&'static self, ah: &'static Ah<T>, number: DatagramEvent) {
-        let evd = {
-            let Ok(mut side) = self.lock_alive() else {
-                return;
-            };
-            if !side.peers.contains(&ah.token()) {
-                return;
-            }
-            if number == DatagramEvent::Established {
-                let _ = self.apply(&mut side, Input::Resolved);
-                self.ia().count(IaCounter::CmAhResolved);
-            }
-            if self.current_state() == EpState::Disconnected {
-                return;
-            }
-            let feed = side.connect_feed.as_ref().filter(|feed| feed.valid());
-            feed.map(Feed::evd)
+    /// Posts the event for the end of the lookup or accept `token`, whose object is `ah`, unless the endpoint was
+    /// disconnected meanwhile: `ah` may be that of another lookup then.
+    pub(crate) fn resolved(&'static self, ah: &'static Ah<T>, token: Token, number: DatagramEvent) {
+        let Ok(mut side) = self.lock_alive() else {
+            return;
         };
-        if let Some(evd) = evd {
-            evd.post(Event::Datagram {
-                number,
-                ep: self.handle(),
-                ah: ah.handle(),
-            });
+        let Some(position) = side.lookups.iter().position(|lookup| *lookup == token) else {
+            return;
+        };
+        side.lookups.swap_remove(position);
+        side.peers.push(token);
+        if number == DatagramEvent::Established {
+            let _ = self.apply(&mut side, Input::Resolved);
+            self.ia().count(IaCounter::CmAhResolved);
         }
+        // In the order of the transitions, so that it does not follow the event of a later disconnect.
+        side.pending.push_back(Event::Datagram {
+            number,
+            ep: self.handle(),
+            ah: ah.handle(),
+        });
+        self.post_events(side);
     }
 
     /// Posts a datagram to queue pair `qpn` behind `to`, which an endpoint of the IA looked up (dat_ib_post_send_ud).
@@ -216,5 +231,15 @@ impl<T: Transport> Ep<T> {
         // The limit stays at the head, so that any other request takes the slow path and is refused.
         queue.limit = queue.head;
         Ok(())
+    }
+}
+
+/// Destroys the address handles of these tokens, if there still are any. The caller holds no lock.
+pub(super) fn destroy_peers<T: Transport>(peers: &[Token]) {
+    for peer in peers {
+        if let Some(ah) = Ah::<T>::by_token(*peer) {
+            // Fails only if an abrupt close destroyed it first.
+            let _ = ah.destroy();
+        }
     }
 }

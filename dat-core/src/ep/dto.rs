@@ -389,10 +389,10 @@ fn bound<T: Transport>(
 fn shared<T: Transport>(completion: &Completion, id: Id) -> Option<Completed> {
     let srq = T::arenas().srq.get(id.index())?;
     let cookie = Srq::complete(srq, id)?;
-    let ep = T::arenas()
-        .ep
-        .get(completion.ep.index())
-        .filter(|ep| ep.is_queue_pair(completion.ep));
+    let slot = T::arenas().ep.get(completion.ep.index());
+    // Of a freed endpoint too: its receives remain datagrams.
+    let is_datagram = slot.is_some_and(|slot| slot.was_datagram(completion.ep));
+    let ep = slot.filter(|ep| ep.is_queue_pair(completion.ep));
     let done = completion.status == DtoStatus::Success;
     if let (Some(ep), false) = (ep, done) {
         ep.failed(completion.status);
@@ -402,7 +402,7 @@ fn shared<T: Transport>(completion: &Completion, id: Id) -> Option<Completed> {
     if !done {
         (dto.status, dto.op, dto.length) = (completion.status, DtoOp::Receive, 0);
     }
-    if ep.is_some_and(Ep::is_datagram) {
+    if is_datagram {
         dto = datagram(dto);
     }
     if let (Some(ep), true) = (ep, done) {

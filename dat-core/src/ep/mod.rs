@@ -28,7 +28,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use dat_arena::BriefMutex;
 use parking_lot::Mutex;
 
-use crate::ah::Ah;
 use crate::error::{Error, Result, Subtype};
 use crate::evd::{Evd, Feed};
 use crate::head::{Head, debug_by_head, raw};
@@ -39,6 +38,7 @@ use crate::srq::Srq;
 use crate::transport::{Token, Transport};
 
 use connect::{Connection, Locked};
+use datagram::destroy_peers;
 use early::Gate;
 use queue::{RecvQueue, SendQueue};
 use ring::Ring;
@@ -63,8 +63,8 @@ pub struct Ep<T: Transport> {
     qp_token: AtomicU64,
     /// True once `DAT_ASYNC_ERROR_EP_BROKEN` was posted for the present connection on an SRQ.
     srq_drain_announced: AtomicBool,
-    /// True for the service type UD.
-    datagram: AtomicBool,
+    /// Service type, of a freed endpoint too; see [`Ep::was_datagram`].
+    datagrams_since: AtomicU64,
     connection: Mutex<Connection<T>>,
     private_data: PrivateData,
     gate: Gate,
@@ -85,7 +85,7 @@ impl<T: Transport> Default for Ep<T> {
             recv_ring: Ring::default(),
             qp_token: AtomicU64::new(0),
             srq_drain_announced: AtomicBool::new(false),
-            datagram: AtomicBool::new(false),
+            datagrams_since: AtomicU64::new(0),
             connection: Mutex::default(),
             private_data: PrivateData::default(),
             gate: Gate::default(),
@@ -267,12 +267,8 @@ impl<T: Transport> Ep<T> {
         {
             T::disconnect(qp);
         }
-        for peer in &parts.peers {
-            if let Some(ah) = Ah::<T>::by_token(*peer) {
-                // Fails only if an abrupt close destroyed it first.
-                let _ = ah.destroy();
-            }
-        }
+        destroy_peers::<T>(&parts.peers);
+        destroy_peers::<T>(&parts.lookups);
         // Fields drop in order: the queue pair before the claims and feeds that it needs.
         drop(parts);
         let index = self.index();

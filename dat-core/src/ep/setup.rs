@@ -129,10 +129,10 @@ impl<T: Transport> Ep<T> {
         let mut side = self.connection.lock();
         side.attr = Some(attr);
         side.counted_before = self.counted(&side);
-        self.join(ia, &mut side, parts)?;
         // The queue pair's token has the generation that `add_member` begins below.
         let generation = self.head.generation.load(Ordering::Acquire).wrapping_add(1);
         side.generation = generation;
+        self.join(ia, &mut side, parts)?;
         self.build(ia, &mut side, Token::new(index, generation))?;
         ia.add_member(Kind::Ep, index, &self.head, 0)
     }
@@ -201,8 +201,7 @@ impl<T: Transport> Ep<T> {
             side.internal_evd =
                 InternalEvd(Some(Evd::create(ia, depth.max(1), None, EvdFlags::DTO)?));
         }
-        self.datagram
-            .store(attr.service_type == UD, Ordering::Release);
+        self.set_datagram(attr.service_type == UD, side.generation);
         side.claims = claims;
         side.parts = parts;
         Ok(())
