@@ -176,29 +176,31 @@ packets() {
 
 # tries PAIRING NAME: prints the number of tries. DAPL's own provider sometimes loses a server's last send
 # ("Server_Info_Send-reaping DTO problem") and sometimes aborts: a pairing with it has three tries, and the table shows
-# which one passed. Pairings of ours alone have one, and so have cases that DAPL does not support.
+# which one passed. Pairings of ours alone have further ones for what follows only, and cases that DAPL does not support have one.
 #
 # A case of dapltest with rdma_rxe's server has a second try if the client's last message completes as flushed. Dapltest's server
 # disconnects as soon as it has answered its client. rdma_rxe reports a message before it acknowledges it, and repeats no
 # acknowledgement once its queue pair is gone. So a lost acknowledgement ends the client's message as flushed, and so does a
 # disconnection that overtakes it on a busy machine. On rdma_rxe at both ends Debian's DAPL ends like that too (hung_up.sh). A server of
-# the user engine repeats the acknowledgement, so it has one try. DAT_CLIENTS_LOSS=1 states that packets are lost: other failures then
-# have no second try.
+# the user engine repeats the acknowledgement, so its clients have no second try for that. DAT_CLIENTS_LOSS=1 states that packets are lost: other
+# failures then have no second try.
+#
+# A case of dapltest with several threads has another try if a negative number of "connections did not report ready". The threads count
+# their endpoints down, and each looks every 10 ms whether the count is 0. A thread that has done its test sets the count anew and counts
+# on, whether the others have looked or not (dapltest -d shows it). Of 400 runs beside a guest 16 ended like that, and 7 of 109 with an earlier library.
 #
 # Dtestcm has two over rdma_cm. The kernel handles the messages of different connections on several processors, so the
 # first disconnect may overtake the last RTU. Dtestcm's server counts any event as an established connection, frees the
 # endpoint of the late one, and then waits for ever for its end. It does the same over Debian's DAPL.
 tries() {
     case $2 in *-ud* | *-server | *-client | features | dtestsrq*) echo 1 && return ;; esac
-    case ">$1>" in
-    *'>debian>'* | *'>debian-'* | *daplo*) echo 3 ;;
-    *'user>') echo 1 ;;
-    *) echo 2 ;;
-    esac
+    echo 3
 }
 
 # again PAIRING NAME: succeeds if the failure that was just seen may have another try.
 again() {
+    [ -z "$raced" ] || return 0
+    [[ ">$1>" != *'user>' ]] || return 1
     [ -z "$hung_up" ] || return 0
     [ -z "${DAT_CLIENTS_LOSS:-}" ] || return 1
     case ">$1>" in
@@ -228,7 +230,8 @@ attempt() {
     [ -z "$server_pid" ] || kill "$server_pid" 2>/dev/null
     dapltest_down
     wait
-    hung_up=''
+    hung_up='' raced=''
+    grep -q 'FAIL: -[0-9]* Server test connections did not report ready' "$log.client" 2>/dev/null && raced=yes
     grep -q 'Client_Cmd_Send-reaping' "$log.client" 2>/dev/null && hung_up=yes
     why=''
     for part in "$log".*; do
