@@ -197,15 +197,13 @@ tries() {
     echo 3
 }
 
-# again PAIRING NAME: succeeds if the failure that was just seen may have another try.
+# again PAIRING NAME TRY: succeeds if the failure of that try may have another one.
 again() {
     [ -z "$raced" ] || return 0
-    [[ ">$1>" != *'user>' ]] || return 1
-    [ -z "$hung_up" ] || return 0
-    [ -z "${DAT_CLIENTS_LOSS:-}" ] || return 1
     case ">$1>" in
-    *'>debian>'* | *'>debian-'* | *daplo*) ;;
-    *) [[ $2 == dtestcm* && $1 != *scm ]] ;;
+    *'>debian>'* | *'>debian-'* | *daplo*) [[ -n $hung_up || -z ${DAT_CLIENTS_LOSS:-} ]] ;;
+    *'user>') return 1 ;;
+    *) [[ $3 = 1 && (-n $hung_up || -z ${DAT_CLIENTS_LOSS:-} && $2 == dtestcm* && $1 != *scm) ]] ;;
     esac
 }
 
@@ -261,7 +259,7 @@ for pairing in "${pairings[@]}"; do
                 [ "$try" = 1 ] || verdict="pass, try $try"
                 break
             fi
-            again "$pairing" "$name" || break
+            again "$pairing" "$name" "$try" || break
         done
         case $verdict-$pairing in pass*) passed=$((passed + 1)) ;; FAIL-debian) ;; *) failed=$((failed + 1)) ;; esac
         tenths=$(((${EPOCHREALTIME/./} - begin) / 100000))

@@ -76,7 +76,7 @@ numbered() { [ "$device" = siw ] || echo "[^[:cntrl:]]*completed == $1"; }
 
 # "client RDMA read data" or "server RDMA write data" and the other way round: one of them may be written over the other one, byte by byte,
 # while the peer reads it.
-either='[cs][le][ir][ev][ne][tr] RDMA [rw][er][ai][dt]'
+either='[cs][le][ir][ev][ne][tr] RDMA [rw][er][ai][dt][ e][d ][ad][ta][at]a?'
 
 case_dtest() {
     # -W polls memory without a call into the library: two busy threads beside those that work, on two cores;
