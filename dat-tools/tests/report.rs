@@ -58,19 +58,27 @@ fn a_report_has_every_part_of_an_ia_that_works() {
     dat_tests::inside(name, line, body);
 }
 
-#[test]
-fn a_report_on_an_ia_that_does_not_open_says_why() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let conf = dir.path().join("dat.conf");
+/// Writes a report to `r.json` in `dir`, where dat.conf has no entries.
+fn report_without_entries(dir: &Path, arguments: &[&str]) -> Output {
+    let conf = dir.join("dat.conf");
     fs::write(&conf, "").expect("written");
     let done = Command::new(env!("CARGO_BIN_EXE_dat"))
-        .args(["report", "absent", "--json", "-o"])
-        .arg(dir.path().join("r.json"))
+        .arg("report")
+        .args(arguments)
+        .arg("-o")
+        .arg(dir.join("r.json"))
         .env("DAT_OVERRIDE", &conf)
         .stdin(Stdio::null())
         .output()
         .expect("dat runs");
     assert!(done.status.success(), "{}", text(&done.stderr));
+    done
+}
+
+#[test]
+fn a_report_on_an_ia_that_does_not_open_says_why() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let done = report_without_entries(dir.path(), &["absent", "--json"]);
     let summary: Value = serde_json::from_slice(&done.stdout).expect("JSON");
     let info = summary["parts"]["info"].as_str().expect("a line");
     assert!(info.contains("dat.conf has no IA \"absent\""), "{summary}");
@@ -85,17 +93,7 @@ fn a_report_on_an_ia_that_does_not_open_says_why() {
 #[test]
 fn a_report_does_not_name_an_address_that_the_ia_has_in_its_name() {
     let dir = tempfile::tempdir().expect("a folder");
-    let conf = dir.path().join("dat.conf");
-    fs::write(&conf, "").expect("written");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dat"));
-    command.args(["report", "softrxe-192.0.2.7", "-o"]);
-    let done = command
-        .arg(dir.path().join("r.json"))
-        .env("DAT_OVERRIDE", &conf)
-        .stdin(Stdio::null())
-        .output()
-        .expect("dat runs");
-    assert!(done.status.success(), "{}", text(&done.stderr));
+    report_without_entries(dir.path(), &["softrxe-192.0.2.7"]);
     let report = read(dir.path(), "r.json");
     assert_eq!(report["ia"], "softrxe-ADDRESS-1");
     assert!(!report.to_string().contains("192.0.2.7"), "{report}");

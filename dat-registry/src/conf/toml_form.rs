@@ -67,7 +67,7 @@ pub(super) fn parse(decoded: &Decoded<'_>, path: &Path, parsed: &mut Parsed) {
         path,
         decoded,
     };
-    warn_of_comments(decoded, &file, parsed);
+    file.warn_of_comments(parsed);
     let root = match DeTable::parse(&decoded.text) {
         Ok(root) => root.into_inner(),
         Err(error) => {
@@ -104,29 +104,29 @@ pub(super) fn parse(decoded: &Decoded<'_>, path: &Path, parsed: &mut Parsed) {
     }
 }
 
-/// Adds a warning for the first wrong byte of each comment: behind a `#`. Where that is in a string, the string's field is checked, too.
-fn warn_of_comments(decoded: &Decoded<'_>, file: &File<'_>, parsed: &mut Parsed) {
-    let mut lines = (1..).zip(decoded.text.lines());
-    let (mut line, mut comment) = (0, None);
-    for (place, byte) in &decoded.wrong {
-        while line < place.line
-            && let Some((number, text)) = lines.next()
-        {
-            line = number;
-            comment = text.chars().position(|c| c == '#').map(|at| at + 1);
-        }
-        if comment.is_some_and(|column| column < place.column) {
-            comment = None;
-            parsed.errors.push(ConfError {
-                origin: file.origin(*place),
-                column: place.column,
-                kind: ConfErrorKind::EncodingOfComment(*byte),
-            });
+impl File<'_> {
+    /// Adds a warning for the first wrong byte of each comment: behind a `#`. Where that is in a string, the string's field is checked, too.
+    fn warn_of_comments(&self, parsed: &mut Parsed) {
+        let mut lines = (1..).zip(self.text.lines());
+        let (mut line, mut comment) = (0, None);
+        for (place, byte) in &self.decoded.wrong {
+            while line < place.line
+                && let Some((number, text)) = lines.next()
+            {
+                line = number;
+                comment = text.chars().position(|c| c == '#').map(|at| at + 1);
+            }
+            if comment.is_some_and(|column| column < place.column) {
+                comment = None;
+                parsed.errors.push(ConfError {
+                    origin: self.origin(*place),
+                    column: place.column,
+                    kind: ConfErrorKind::EncodingOfComment(*byte),
+                });
+            }
         }
     }
-}
 
-impl File<'_> {
     fn origin(&self, place: Place) -> Origin {
         Origin {
             path: self.path.to_owned(),
