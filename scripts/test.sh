@@ -25,15 +25,23 @@ step() {
 
 # run INDEX: runs a step.
 run() {
-    local name=${names[$1]} command=${commands[$1]} begin=$SECONDS verdict=ok
+    local name=${names[$1]} command=${commands[$1]} begin=$SECONDS verdict=ok processors
+    processors=$(processor_time)
     echo "==== $name: $command"
     eval "$command" 2>&1 | tee "$logs/$name"
     if [ "${PIPESTATUS[0]}" != 0 ]; then
         verdict=FAILED
         failed=$((failed + 1))
     fi
-    verdicts+=("$verdict $((SECONDS - begin))s")
-    echo "==== $name: $verdict in $((SECONDS - begin)) s, after $((SECONDS / 60)) min $((SECONDS % 60)) s; $(room)"
+    processors=$(($(processor_time) - processors))
+    verdicts+=("$verdict $((SECONDS - begin))s, ${processors}s of processors")
+    echo "==== $name: $verdict in $((SECONDS - begin)) s, $processors s of processors, after $((SECONDS / 60)) min $((SECONDS % 60)) s; $(room)"
+}
+
+# Prints the processor time of the programs that ended so far, in seconds (proc_pid_stat(5): cutime and cstime, 100 a
+# second). A step that took much longer than its processors waited, or the machine was busy with something else.
+processor_time() {
+    awk '{ printf "%d\n", ($16 + $17) / 100 }' /proc/$$/stat
 }
 
 # Prints how much disk the build directory takes, and how much is left: a full disk fails in odd ways.
@@ -95,7 +103,7 @@ done
 echo
 echo "==== closing lines"
 for i in "${!names[@]}"; do
-    printf '%-13s %-12s\n' "${names[i]}" "${verdicts[i]}"
+    printf '%-13s %s\n' "${names[i]}" "${verdicts[i]}"
     # nextest, libtest and our own runners print a final line of counts.
     grep -hE '^ *(Summary \[|test result:|lab self-test:|clients: |interop: [0-9]|package: |packages: [0-9]|kit: |arm64: [0-9]|valgrind: |sanitize: |hotpath: )' "$logs/${names[i]}" | sort | uniq -c | sed -E 's/^ +1 +//; s/^ +([0-9]+) +/\1 x /; s/^/              /'
 done
