@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs everything that CI runs. Prints the steps, each step's output and duration, and keeps the output in
 # target/test-logs; the end lists the steps with their runners' closing lines, and what was run again. Later steps run
-# even if one fails, so one run shows all failures.
+# even if one fails, so one run shows all failures. The steps in guests run two at a time: each waits for much of its time.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 logs=${CARGO_TARGET_DIR:-target}/test-logs
@@ -12,36 +12,41 @@ export CARGO_TERM_COLOR=never RUSTDOCFLAGS="-D warnings"
 # takes three times the disk.
 export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=line-tables-only CARGO_PROFILE_TEST_DEBUG=line-tables-only
 
-names=() contents=() commands=() verdicts=()
-failed=0
+names=() contents=() commands=() lanes=()
 
-# step NAME CONTENT COMMAND...: adds a step.
+# step NAME CONTENT COMMAND...: adds a step. With `lane` set to a letter it runs beside the steps of other lanes.
 step() {
     names+=("$1")
     contents+=("$2")
+    lanes+=("${lane:-}")
     shift 2
     commands+=("$(printf '%q ' "$@")")
 }
 
-# run INDEX: runs a step.
+# run INDEX: runs a step, and keeps its verdict.
 run() {
-    local name=${names[$1]} command=${commands[$1]} begin=$SECONDS verdict=ok processors
-    processors=$(processor_time)
+    local name=${names[$1]} command=${commands[$1]} begin=$SECONDS verdict=ok before used
+    before=$(processor_time $BASHPID)
     echo "==== $name: $command"
     eval "$command" 2>&1 | tee "$logs/$name"
-    if [ "${PIPESTATUS[0]}" != 0 ]; then
-        verdict=FAILED
-        failed=$((failed + 1))
-    fi
-    processors=$(($(processor_time) - processors))
-    verdicts+=("$verdict $((SECONDS - begin))s, ${processors}s of processors")
-    echo "==== $name: $verdict in $((SECONDS - begin)) s, $processors s of processors, after $((SECONDS / 60)) min $((SECONDS % 60)) s; $(room)"
+    [ "${PIPESTATUS[0]}" = 0 ] || verdict=FAILED
+    used=$(($(processor_time $BASHPID) - before))
+    echo "$verdict $((SECONDS - begin))s, ${used}s of processors" >"$logs/$name.verdict"
+    echo "==== $name: $verdict in $((SECONDS - begin)) s, $used s of processors, after $((SECONDS / 60)) min $((SECONDS % 60)) s; $(room)"
 }
 
-# Prints the processor time of the programs that ended so far, in seconds (proc_pid_stat(5): cutime and cstime, 100 a
-# second). A step that took much longer than its processors waited, or the machine was busy with something else.
+# run_lane LETTER: runs the steps of a lane, and prefixes what they print.
+run_lane() {
+    local i
+    for i in "${!names[@]}"; do
+        [ "${lanes[i]}" != "$1" ] || run "$i" 2>&1 | sed -u "s/^/$1| /"
+    done
+}
+
+# Prints the processor time of the programs that ended so far below process PID, in seconds (proc_pid_stat(5): cutime and
+# cstime, 100 a second). A step that took much longer than its processors waited, or the machine was busy with something else.
 processor_time() {
-    awk '{ printf "%d\n", ($16 + $17) / 100 }' /proc/$$/stat
+    awk '{ printf "%d\n", ($16 + $17) / 100 }' "/proc/$1/stat"
 }
 
 # Prints how much disk the build directory takes, and how much is left: a full disk fails in odd ways.
@@ -86,9 +91,11 @@ step hotpath "instructions of posts and dequeues, against their ceilings" script
 step valgrind "C programs under memcheck" scripts/valgrind.sh
 step packages "packages and make install: installed, used, upgraded, removed; the guide for authors of providers with only the kit" packages
 step arm64 "build for 64-bit ARM; unit tests and C programs under qemu-user" scripts/arm64.sh
-step clients-host "unmodified DAPL clients on the user engine" tests/lab/clients.sh --host
+lane=A
 step lab-selftest "the lab itself: guests with rdma_rxe" tests/lab/selftest.sh
 step lab-tests "tests that need RDMA, in a guest" scripts/lab-tests.sh
+lane=B
+step clients-host "unmodified DAPL clients on the user engine" tests/lab/clients.sh --host
 step clients "unmodified DAPL clients on each pairing, in a guest" tests/lab/clients.sh
 step interop "the user engine against rdma_rxe, in a guest" tests/lab/interop.sh
 
@@ -97,13 +104,20 @@ for i in "${!names[@]}"; do
     printf '%-13s %s\n' "${names[i]}" "${contents[i]}"
 done
 for i in "${!names[@]}"; do
-    run "$i"
+    [ -n "${lanes[i]}" ] || run "$i"
 done
+for lane in A B; do
+    run_lane $lane &
+done
+wait
 
 echo
 echo "==== closing lines"
+failed=0
 for i in "${!names[@]}"; do
-    printf '%-13s %s\n' "${names[i]}" "${verdicts[i]}"
+    verdict=$(cat "$logs/${names[i]}.verdict" 2>/dev/null || echo "FAILED to run")
+    [ "${verdict%% *}" = ok ] || failed=$((failed + 1))
+    printf '%-13s %s\n' "${names[i]}" "$verdict"
     # nextest, libtest and our own runners print a final line of counts.
     grep -hE '^ *(Summary \[|test result:|lab self-test:|clients: |interop: [0-9]|package: |packages: [0-9]|kit: |arm64: [0-9]|valgrind: |sanitize: |hotpath: )' "$logs/${names[i]}" | sort | uniq -c | sed -E 's/^ +1 +//; s/^ +([0-9]+) +/\1 x /; s/^/              /'
 done
