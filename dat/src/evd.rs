@@ -79,6 +79,11 @@ struct Late {
 }
 
 impl Late {
+    #[inline]
+    fn is_any(&self) -> bool {
+        self.is_any.load(Ordering::Acquire)
+    }
+
     fn take(&self) -> Vec<&'static Entry> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_any.store(false, Ordering::Relaxed);
@@ -87,13 +92,31 @@ impl Late {
 
     fn put(&self, more: impl IntoIterator<Item = &'static Entry>) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.extend(more);
+        for entry in more {
+            if entries.len() == entries.capacity() {
+                forget_repeated(&mut entries);
+            }
+            entries.push(entry);
+        }
         self.is_any.store(true, Ordering::Release);
     }
 
     fn forget(&self) {
         self.take().into_iter().for_each(Entry::remove_late);
     }
+}
+
+/// Leaves each entry once. The queue of a busy program may never be empty, and the provider uses handles again.
+#[cold]
+fn forget_repeated(entries: &mut Vec<&'static Entry>) {
+    entries.sort_unstable_by_key(|entry| std::ptr::from_ref(*entry).addr());
+    entries.dedup_by(|one, other| {
+        let repeated = std::ptr::eq(*one, *other);
+        if repeated {
+            one.remove_late();
+        }
+        repeated
+    });
 }
 
 /// Whether a wait may begin with a dequeue. That costs less than dat_evd_wait, a cancellation point, around which pthread_cancel has to
@@ -355,9 +378,7 @@ impl Evd {
     #[inline]
     fn is_settled(&self, code: u32) -> bool {
         let inner = &*self.inner;
-        sys::says_empty(code)
-            && !inner.ia.limbo().is_any()
-            && !inner.late.is_any.load(Ordering::Acquire)
+        sys::says_empty(code) && !inner.ia.limbo().is_any() && !inner.late.is_any()
     }
 
     /// A dequeue failed with `code`: looks once more if something depends on an empty queue. Returns whether `event` has an event.
@@ -371,18 +392,38 @@ impl Evd {
             return Err(failed);
         }
         self.inner.ia.limbo().collect();
-        if !self.inner.late.is_any.load(Ordering::Acquire) {
+        if !self.inner.late.is_any() {
             return Ok(false);
         }
-        // Endpoints that were freed before this look have no event behind it.
+        let code = self.dequeue_late(event);
+        if sys::says_empty(code) {
+            return Ok(false);
+        }
+        Code::from_code(code).map_or(Ok(true), Err)
+    }
+
+    /// Takes the next event. If there is none, the endpoints that were freed before have no events here any more. Returns the
+    /// provider's code.
+    fn dequeue_late(&self, event: *mut DatEvent) -> u32 {
         let late = self.inner.late.take();
         let code = quick!(self.hot, self.handle(), evd_dequeue(event));
         if sys::says_empty(code) {
             late.into_iter().for_each(Entry::remove_late);
-            return Ok(false);
+        } else {
+            self.inner.late.put(late);
         }
-        self.inner.late.put(late);
-        Code::from_code(code).map_or(Ok(true), Err)
+        code
+    }
+
+    /// The same for a wait that found no event. A program that only waits has no other look at an empty queue.
+    #[cold]
+    #[inline(never)]
+    fn look_for_late(&self, event: *mut DatEvent) -> u32 {
+        if self.inner.waits.may_look() {
+            self.dequeue_late(event)
+        } else {
+            sys::ABSENT.code()
+        }
     }
 
     /// Waits for the next event (dat_evd_wait; an event that is there is taken by dat_evd_dequeue). Only one thread may wait at a time.
@@ -411,6 +452,9 @@ impl Evd {
     pub fn wait(&self, timeout: Duration) -> Result<Event> {
         let (mut event, mut more) = (Filled::uninit(), 0);
         let mut code = self.look(event.zero());
+        if code != DAT_SUCCESS && self.inner.late.is_any() {
+            code = self.look_for_late(event.zero());
+        }
         if code != DAT_SUCCESS {
             code = self.wait_into(1, timeout, event.zero(), &mut more);
         }
@@ -545,6 +589,9 @@ impl Evd {
     pub fn wait_completion(&self, timeout: Duration) -> Result<Completion> {
         let (mut event, mut more) = (Filled::uninit(), 0);
         let mut code = self.look(event.clear());
+        if code != DAT_SUCCESS && self.inner.late.is_any() {
+            code = self.look_for_late(event.clear());
+        }
         if code != DAT_SUCCESS {
             code = self.wait_into(1, timeout, event.clear(), &mut more);
         }

@@ -1,5 +1,7 @@
 //! Creation of endpoints.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use dat_abi::types::{DAT_HANDLE_NULL, DatHandle};
 use dat_abi::v2_0::types::DatEpAttr;
 
@@ -17,8 +19,11 @@ use crate::sys::{Handle, call, count, free};
 /// `DAT_IB_SERVICE_TYPE_UD`.
 const DATAGRAMS: u32 = 1;
 
-/// Number of handles in a row that are passed over because events of earlier endpoints may be queued.
-const PASSED_OVER: usize = 256;
+/// Minimum and maximum number of handles in a row that are passed over because events of earlier endpoints may be queued.
+const PASSED_OVER: [usize; 2] = [2, 32];
+/// How many the next creation passes over at most. Where the queues of a program are never empty, every handle may have such events after
+/// a while, and each one that is passed over costs a creation.
+static PASSES: AtomicUsize = AtomicUsize::new(PASSED_OVER[1]);
 
 /// Parameters of a new endpoint (dat_ep_create, dat_ep_create_with_srq).
 ///
@@ -169,18 +174,24 @@ impl<'a> EpBuilder<'a> {
         if self.attr.service_type != DATAGRAMS {
             self.attr.max_rdma_size = size(attributes.max_rdma_size);
         }
-        let mut passed_over = Vec::new();
+        let (mut passed_over, passes) = (Vec::new(), PASSES.load(Ordering::Relaxed));
         let handle = loop {
-            let handle = self.create_handle();
-            match handle {
-                Ok(handle)
-                    if crate::ids::entry(handle.0).has_late()
-                        && passed_over.len() < PASSED_OVER =>
-                {
-                    passed_over.push(handle);
-                }
-                done => break done,
+            let made = self.create_handle();
+            let has_late = |handle: &Handle| crate::ids::entry(handle.0).has_late();
+            if made.as_ref().is_ok_and(has_late) && passed_over.len() < passes {
+                passed_over.extend(made);
+                continue;
             }
+            let [least, most] = PASSED_OVER;
+            match &made {
+                Ok(handle) if has_late(handle) => PASSES.store(least, Ordering::Relaxed),
+                Ok(_) if passed_over.is_empty() && passes < most => {
+                    PASSES.store(passes + 1, Ordering::Relaxed);
+                }
+                _ => {}
+            }
+            // Those that are passed over may be all that the adapter has room for.
+            break made.or_else(|error| passed_over.pop().ok_or(error));
         };
         for handle in passed_over {
             free!(handle, ep_free());
