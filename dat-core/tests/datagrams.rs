@@ -207,6 +207,31 @@ fn no_answer_follows_the_event_of_a_disconnect() {
     psp.free().unwrap();
 }
 
+/// As with DAPL, which frees what a failed attempt leaves.
+#[test]
+fn a_program_that_frees_no_failed_attempt_keeps_the_latest_ones_only() {
+    let _alone = alone();
+    let (a, b) = sides(177);
+    let from = ep(&a);
+    let psp = Sp::psp_create(b.ia, Some(177), b.cr, false).unwrap();
+    let before = handles();
+    let mut last = None;
+    for _ in 0..200 {
+        ask(from, &b, 177, b"");
+        request(b.cr).reject(b"no").unwrap();
+        let (number, refused) = answer(&a, from);
+        assert_eq!(number, DatagramEvent::Rejected);
+        assert_eq!(refused.private_data().to_vec(), b"no");
+        last = Some(refused);
+    }
+    assert_eq!(handles() - before, 64);
+    last.unwrap().release(from, Half::Context).unwrap();
+    assert_eq!(handles() - before, 63);
+    from.free().unwrap();
+    assert_eq!(handles(), before);
+    psp.free().unwrap();
+}
+
 #[test]
 fn receives_of_an_srq_are_datagrams_after_their_endpoint_is_freed() {
     let _alone = alone();

@@ -10,6 +10,9 @@ use crate::ia::Ia;
 /// A peer that a datagram endpoint found ([`Event::Datagram`](crate::Event::Datagram)). Every datagram endpoint of the adapter may send
 /// to it, until the endpoint that found it is dropped.
 ///
+/// A value holds nothing: what the provider keeps for a peer, some 512 bytes, is freed by [`Ep::forget_peer`](crate::Ep::forget_peer), or
+/// with the endpoint. A server with many clients forgets those that have gone.
+///
 /// Examples: [`Ep::post_send_datagram`](crate::Ep::post_send_datagram), and with futures [`Datagrams`](crate::aio::Datagrams).
 #[derive(Clone, Debug)]
 pub struct Peer {

@@ -1,7 +1,7 @@
 //! Connection side of endpoints: starting to connect (dat_ep_connect, dat_ep_common_connect, dat_ep_dup_connect), state
 //! transitions and their events. `disconnect` ends connections.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,8 +47,10 @@ pub(super) struct Connection<T: Transport> {
     pub(super) remote: Option<(IpAddr, u64)>,
     /// Qualifier that the peer connected to; 0 on the active side and without a connection.
     pub(super) listened: u64,
-    /// Address handles ([`Ah`](crate::ah::Ah)) of a datagram endpoint whose lookup or accept has ended.
-    pub(super) peers: Vec<Token>,
+    /// Address handles ([`Ah`](crate::ah::Ah)) of a datagram endpoint that the consumer has not freed.
+    pub(super) peers: HashSet<Token>,
+    /// The latest ones whose lookup or accept has failed.
+    pub(super) failed: VecDeque<Token>,
     /// Address handles whose lookup or accept has no answer yet. A disconnect takes them out, and no event comes for them then.
     pub(super) lookups: Vec<Token>,
     /// Successful calls of dat_ep_connect and of dat_ep_disconnect.
@@ -90,7 +92,8 @@ impl<T: Transport> Default for Connection<T> {
             internal_evd: InternalEvd(None),
             remote: None,
             listened: 0,
-            peers: Vec::new(),
+            peers: HashSet::new(),
+            failed: VecDeque::new(),
             lookups: Vec::new(),
             connects: 0,
             disconnects: 0,

@@ -26,6 +26,10 @@ use crate::upcall::DatagramOutcome;
 /// Bit of [`Ep::datagrams_since`] that is set for the service type UD; the lower ones are a generation.
 const SINCE: u64 = 1 << 32;
 
+/// Failed lookups and accepts whose objects are kept for a dat_ib_ud_cm_free. Programs written for DAPL, which frees them by itself,
+/// never call that.
+const MAX_FAILED: usize = 64;
+
 impl<T: Transport> Ep<T> {
     /// Returns true if the service type is UD.
     pub fn is_datagram(&self) -> bool {
@@ -138,8 +142,9 @@ impl<T: Transport> Ep<T> {
     /// Removes the peer of `token` from the endpoint.
     pub(crate) fn forget_peer(&'static self, token: Token) {
         let mut side = self.connection.lock();
-        side.peers.retain(|peer| *peer != token);
+        side.peers.remove(&token);
         side.lookups.retain(|peer| *peer != token);
+        side.failed.retain(|peer| *peer != token);
     }
 
     /// Posts the event for the end of the lookup or accept `token`, whose object is `ah`, unless the endpoint was
@@ -152,10 +157,16 @@ impl<T: Transport> Ep<T> {
             return;
         };
         side.lookups.swap_remove(position);
-        side.peers.push(token);
+        let mut forgotten = None;
         if number == DatagramEvent::Established {
+            side.peers.insert(token);
             let _ = self.apply(&mut side, Input::Resolved);
             self.ia().count(IaCounter::CmAhResolved);
+        } else {
+            if side.failed.len() == MAX_FAILED {
+                forgotten = side.failed.pop_front();
+            }
+            side.failed.push_back(token);
         }
         // In the order of the transitions, so that it does not follow the event of a later disconnect.
         side.pending.push_back(Event::Datagram {
@@ -164,6 +175,7 @@ impl<T: Transport> Ep<T> {
             ah: ah.handle(),
         });
         self.post_events(side);
+        destroy_peers::<T>(&forgotten);
     }
 
     /// Posts a datagram to queue pair `qpn` behind `to`, which an endpoint of the IA looked up (dat_ib_post_send_ud).
@@ -235,7 +247,7 @@ impl<T: Transport> Ep<T> {
 }
 
 /// Destroys the address handles of these tokens, if there still are any. The caller holds no lock.
-pub(super) fn destroy_peers<T: Transport>(peers: &[Token]) {
+pub(super) fn destroy_peers<'a, T: Transport>(peers: impl IntoIterator<Item = &'a Token>) {
     for peer in peers {
         if let Some(ah) = Ah::<T>::by_token(*peer) {
             // Fails only if an abrupt close destroyed it first.

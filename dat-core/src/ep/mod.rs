@@ -267,8 +267,13 @@ impl<T: Transport> Ep<T> {
         {
             T::disconnect(qp);
         }
-        destroy_peers::<T>(&parts.peers);
-        destroy_peers::<T>(&parts.lookups);
+        destroy_peers::<T>(
+            parts
+                .peers
+                .iter()
+                .chain(&parts.lookups)
+                .chain(&parts.failed),
+        );
         // Fields drop in order: the queue pair before the claims and feeds that it needs.
         drop(parts);
         let index = self.index();
