@@ -238,6 +238,34 @@ fn a_caller_that_gets_the_memory_without_the_event_descriptors_has_no_channel() 
     }
 }
 
+/// As in a container that shares the network, but not the processes. Event descriptors would let it stop this process, which it cannot
+/// name in a system call.
+#[test]
+fn a_peer_that_does_not_see_this_process_wakes_it_by_the_connection() {
+    let mut command = Command::new("unshare");
+    command.args(["--map-current-user", "--pid", "--kill-child"]);
+    command.arg(std::env::current_exe().unwrap());
+    let (_process, mut peer) = start_by(command, address(125));
+    let bells = watch(&peer.bell);
+    let mut number = 0;
+    loop {
+        while receive(&mut peer, number) {
+            number += 1;
+        }
+        let is_awake = peer.channel.receiver.arm();
+        if peer.channel.receiver.flush() {
+            peer.bell.ring();
+        }
+        if !is_awake {
+            break;
+        }
+        peer.channel.receiver.disarm();
+    }
+    sleep_on(bells.as_raw_fd());
+    assert_eq!(bells.ready(), [peer.bell.as_raw_fd()]);
+    assert!(clear(&peer.bell, &bells), "it is there");
+}
+
 #[test]
 fn a_peer_notices_that_this_process_ended_the_channel() {
     let (mut process, mut peer) = start(address(122));

@@ -75,6 +75,7 @@ impl Dial {
     pub fn start(own: End, peer: End, offer: Offer) -> Result<Self, DialError> {
         let failed = |error| DialError::Connection { peer, error };
         let connection = own_user::connect(peer.ip, &role(peer.slot)).map_err(failed)?;
+        let offer = offer.to(connection.as_fd());
         let hello = Packet::Call(Hello::new(own, peer.guid, offer));
         packets::send(connection.as_fd(), &hello.encode(), &[]).map_err(failed)?;
         Ok(Self {

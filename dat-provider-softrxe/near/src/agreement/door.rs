@@ -175,6 +175,7 @@ impl Call {
     /// # Errors
     /// [`AnswerError`]; without memory the peer gets a refusal.
     pub fn answer(self, offer: Offer) -> Result<Agreed, AnswerError> {
+        let offer = offer.to(self.connection.as_fd());
         let ring = offer.ring.min(self.hello.ring as usize);
         let (channel, memory) = match Channel::create(ring) {
             Ok(created) => created,
