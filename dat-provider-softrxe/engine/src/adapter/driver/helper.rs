@@ -334,6 +334,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use dat_core::transport::Token;
+    use dat_os::sleep::Slept;
     use softrxe_near::agreement::{Agreed, Bell, Dial, Door, End, Offer};
     use softrxe_near::layout::CONTROL;
     use softrxe_near::{Channel, LARGE_RING};
@@ -465,6 +466,33 @@ mod tests {
         assert_eq!(state.near.count(), 0);
         assert!(!state.arm(now), "the channel has ended");
         assert!(state.arm(now), "once");
+    }
+
+    /// A thread sleeps as the leader while another one accepts a request for datagrams. The new channel's peer finds the flag of a thread
+    /// that is awake, so its datagrams would wake no one.
+    #[test]
+    fn a_channel_that_comes_while_a_leader_sleeps_wakes_it() {
+        let hub = test_hub("127.77.5.10");
+        let peer = end("127.77.5.11", 1);
+        let name = (peer.ip, peer.slot);
+        let mut door = Door::listen(peer).unwrap();
+        {
+            let mut state = hub.state.lock();
+            let now = clock::now();
+            assert!(state.driver.roles.take_lead(None, &hub.wakers));
+            assert!(state.arm(now));
+            let (near_dial, mut context) = state.near_parts(now);
+            near_dial.dial_for_datagrams(&mut context, name);
+        }
+        let answered = door.take().unwrap().answer(Offer::new(LARGE_RING)).unwrap();
+        hub.await_channel_for_datagrams(name);
+        assert_eq!(hub.state.lock().near.count(), 1);
+        let mut sender = answered.channel.sender;
+        sender.space().unwrap();
+        sender.commit(&[1], 24, 0);
+        let leader = hub.wakers.leader.as_raw_fd();
+        let wakes = on_readable([leader], Some(Duration::ZERO)) == Slept::Woken;
+        assert!(sender.publish() || wakes);
     }
 
     #[test]
