@@ -341,7 +341,7 @@ mod tests {
     use softrxe_proto::{Completion, CqId, Occupancy};
 
     use super::*;
-    use crate::adapter::poll_turns::PollTurns;
+    use crate::adapter::poll_turns::{AfterPoll, PollTurns};
     use crate::transport::open::test_hub;
 
     /// What the helper plans after `count` polls of a consumer that found nothing; `polls` as in [`Hub::round`].
@@ -403,6 +403,24 @@ mod tests {
         }
         let plan = plan_after(&hub, unwatched, 8, &mut polls);
         assert_eq!(plan, Plan::SleepFor(POLL_SLEEP));
+    }
+
+    /// A waiter polls before it sleeps, and a consumer may compute between its polls.
+    #[test]
+    fn time_without_a_yield_shows_no_thread_that_computes() {
+        let hub = test_hub("127.77.5.12");
+        let (cq, turns) = (cq(&hub, false), PollTurns::new(Occupancy::default()));
+        let poll = || hub.poll(cq, &turns, &mut [Completion::default()]).1;
+        for _ in 0..3 {
+            let mut state = hub.state.lock();
+            state.driver.oversubscription.preempted(clock::now());
+            drop(state);
+            // It does not do what it is told after each.
+            let told = [(); 128].map(|()| poll());
+            assert!(!told.contains(&AfterPoll::Pause));
+            let _ = (0..4).any(|_| poll() == AfterPoll::GiveWay);
+            std::thread::sleep(Duration::from_millis(15));
+        }
     }
 
     fn round(hub: &Hub) -> Round {
