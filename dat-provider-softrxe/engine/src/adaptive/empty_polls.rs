@@ -85,6 +85,13 @@ impl EmptyPolls {
         self.last = None;
     }
 
+    /// Returns whether the last poll was in vain and a short while ago. A consumer that yields since then is about to poll again, unless
+    /// its processor has gone to a thread that computes.
+    pub(crate) fn is_polling(&self, now: Time) -> bool {
+        self.last
+            .is_some_and(|last| now.is_within(LONG_YIELD, last))
+    }
+
     /// Records an empty poll. Returns what the caller is to do. `crowded` says whether the calling thread
     /// waited for its processor since it was last called: a hypervisor can cause a gap as well.
     pub(crate) fn polled(
@@ -300,6 +307,17 @@ mod tests {
         of.state.preempted(at(now + 30_000));
         now = of.yield_for(now + 30_000, 1, 9000);
         assert_eq!(count(&of.poll(now, 64, true), Idle::Pause), 2);
+    }
+
+    #[test]
+    fn a_consumer_that_was_away_for_long_is_not_polling() {
+        let mut of = Consumer::default();
+        assert!(!of.polls.is_polling(at(0)));
+        of.one(at(0), true);
+        assert!(of.polls.is_polling(at(0)) && of.polls.is_polling(at(999)));
+        assert!(!of.polls.is_polling(at(1000)));
+        of.polls.found();
+        assert!(!of.polls.is_polling(at(0)));
     }
 
     #[test]

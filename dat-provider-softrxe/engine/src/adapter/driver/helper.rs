@@ -210,6 +210,7 @@ impl Hub {
         let now = clock::now();
         state.driver.helper_rounds += 1;
         let oversubscribed = state.driver.oversubscription.is_present(now);
+        let is_polling = state.driver.empty_polls.is_polling(now);
         let watched = state.notices.any_watched();
         let roles = &mut state.driver.roles;
         roles.helper_woken = false;
@@ -218,8 +219,9 @@ impl Hub {
         // The last leader sent no acknowledgements, so polls before the end of its lead do not count either.
         let since = roles.lead_ended.take().unwrap_or(*polls);
         let polled = make_a_loop(roles.polls.wrapping_sub(since), watched);
-        // A consumer that has yielded goes on polling.
-        let gives_way = self.give_way.load(Ordering::Relaxed) != 0;
+        // A consumer that has yielded goes on polling, unless it does not get its processor back: a thread that sleeps on a CNO, or a
+        // peer, must not wait for it.
+        let gives_way = self.give_way.load(Ordering::Relaxed) != 0 && is_polling;
         let driven = polled || gives_way || roles.watcher == Watcher::Leader;
         let leads = roles.watcher == Watcher::Leader;
         if !leads {
@@ -421,6 +423,18 @@ mod tests {
             let _ = (0..4).any(|_| poll() == AfterPoll::GiveWay);
             std::thread::sleep(Duration::from_millis(15));
         }
+    }
+
+    /// The consumer has yielded to threads that compute for many slices.
+    #[test]
+    fn the_helper_takes_over_from_a_consumer_that_does_not_come_back_from_a_yield() {
+        let hub = test_hub("127.77.5.13");
+        let (cq, mut polls) = (cq(&hub, true), 0);
+        hub.give_way.store(1, Ordering::Relaxed);
+        plan_after(&hub, cq, 64, &mut polls);
+        std::thread::sleep(Duration::from_millis(2));
+        let plan = plan_after(&hub, cq, 0, &mut polls);
+        assert!(matches!(plan, Plan::Watch(_)), "{plan:?}");
     }
 
     fn round(hub: &Hub) -> Round {
