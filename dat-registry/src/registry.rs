@@ -158,7 +158,9 @@ impl Registry {
                 check_settings(&entry, &folders)?;
                 self.loader.load(&entry, add, &folders)?;
                 let table = self.registrations.open(&found);
-                table.ok_or_else(|| LookupError::Load(nothing_registered(&entry)))?
+                let table = table.ok_or_else(|| LookupError::Load(nothing_registered(&entry)))?;
+                self.loader.registered(&entry, table);
+                table
             }
         };
         Ok(opened(&entry.name, table, Some(entry.origin)))
@@ -209,12 +211,12 @@ impl Registry {
 
     /// Records that one IA of `table` and `name` was closed. A classic provider is unloaded with its last IA.
     pub fn close(&self, name: &str, major: u32, table: Table) {
-        if let Some(closed) = self.registrations.close(name, table) {
+        let closed = self.registrations.close(name, table);
+        if let Some(closed) = closed.filter(|closed| closed.major == major) {
             let begin = || self.registrations.begin_unload(name, table);
-            self.loader
-                .unload((name, major, closed.thread_safe), begin, || {
-                    self.registrations.end_unload(name, table);
-                });
+            self.loader.unload(&closed, begin, || {
+                self.registrations.end_unload(name, table);
+            });
         }
     }
 }
