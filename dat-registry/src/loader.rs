@@ -288,6 +288,21 @@ impl Loader {
         }
     }
 
+    /// Returns the tables that the libraries of other entries of this name and version registered.
+    pub(crate) fn tables_of_others(&self, entry: &Entry) -> Vec<Table> {
+        let key = (entry.origin.to_string(), entry.name.clone());
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let (own, others): (Vec<_>, Vec<_>) = open
+            .iter()
+            .filter(|one| {
+                one.info.name() == entry.name && one.info.dapl_version_major == entry.api.major
+            })
+            .partition(|one| one.key == key);
+        let is_own = |table: &Table| own.iter().any(|one| one.table == Some(*table));
+        let tables = others.iter().filter_map(|one| one.table);
+        tables.filter(|table| !is_own(table)).collect()
+    }
+
     /// Returns true if `handle` belongs, alive or dead, to a library of ours that was loaded.
     pub fn owns(&self, handle: usize) -> bool {
         let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);

@@ -417,3 +417,31 @@ fn of_two_classic_providers_of_a_name_that_differ_in_their_version_the_closed_on
     registry.close("a", 2, older);
     assert_eq!(ended(), [1, 1]);
 }
+
+#[test]
+fn which_entry_of_a_name_counts_does_not_depend_on_earlier_opens() {
+    let mut prefix = Prefix::new();
+    let [site, main] = ["site", "main"].map(|name| prefix.library(name, GOOD));
+    let line = |safety: &str, library: &Path| {
+        let library = library.display();
+        format!("a u2.0 {safety} default {library} t.1.0 \"\" \"\"\n")
+    };
+    let folder = prefix.dir.path().join("etc/dat.conf.d");
+    fs::create_dir(&folder).expect("a folder");
+    fs::write(folder.join("site.conf"), line("nonthreadsafe", &site)).expect("written");
+    prefix.conf += &line("threadsafe", &main);
+    let open = |registry: &'static Registry, thread_safe| {
+        REGISTRY.set(Some(registry));
+        let request = Request {
+            thread_safe,
+            ..Request::new("a", (2, 0))
+        };
+        registry.lookup(&request, add).expect("it opens").table
+    };
+    for order in [[false, true, false], [true, false, true]] {
+        let registry = prefix.registry();
+        let tables = order.map(|thread_safe| open(registry, thread_safe));
+        assert_ne!(tables[0], tables[1], "{order:?}");
+        assert_eq!(tables[0], tables[2], "{order:?}");
+    }
+}
