@@ -24,6 +24,7 @@ use crate::classic::{self, RegistryFunctions};
 use crate::conf::Entry;
 use crate::forked::CHILDREN;
 use crate::library::{self, LibraryError};
+use crate::registrations::{Registered, Table};
 
 type Init = unsafe extern "C" fn(*const DatProviderInfo, *const c_char);
 type InitWith =
@@ -147,6 +148,8 @@ struct Initialised {
     key: (String, String),
     library: OpenLibrary,
     info: DatProviderInfo,
+    /// The table that it registered for its entry, once an IA was opened through it.
+    table: Option<Table>,
 }
 
 /// An open library.
@@ -267,8 +270,37 @@ impl Loader {
         }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (entry.origin.to_string(), entry.name.clone());
-        open.push(Initialised { key, library, info });
+        open.push(Initialised {
+            key,
+            library,
+            info,
+            table: None,
+        });
         Ok(())
+    }
+
+    /// Records that the library of `entry` registered `table`.
+    pub(crate) fn registered(&self, entry: &Entry, table: Table) {
+        let key = (entry.origin.to_string(), entry.name.clone());
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(one) = open.iter_mut().find(|one| one.key == key) {
+            one.table.get_or_insert(table);
+        }
+    }
+
+    /// Returns the tables that the libraries of other entries of this name and version registered.
+    pub(crate) fn tables_of_others(&self, entry: &Entry) -> Vec<Table> {
+        let key = (entry.origin.to_string(), entry.name.clone());
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let (own, others): (Vec<_>, Vec<_>) = open
+            .iter()
+            .filter(|one| {
+                one.info.name() == entry.name && one.info.dapl_version_major == entry.api.major
+            })
+            .partition(|one| one.key == key);
+        let is_own = |table: &Table| own.iter().any(|one| one.table == Some(*table));
+        let tables = others.iter().filter_map(|one| one.table);
+        tables.filter(|table| !is_own(table)).collect()
     }
 
     /// Returns true if `handle` belongs, alive or dead, to a library of ours that was loaded.
@@ -278,28 +310,28 @@ impl Loader {
         owners.iter().any(|owns| unsafe { owns(handle) })
     }
 
-    /// Unloads the classic provider that was initialised for this name, major version and thread safety, if `begin` returns that no
-    /// IA of it is open; then calls `end`. Threads that open the name wait until this returns.
+    /// Unloads the classic provider that registered `closed`, if `begin` returns that no IA of it is open; then calls `end`. Threads that
+    /// open the name wait until this returns.
     pub(crate) fn unload(
         &self,
-        (name, major, thread_safe): (&str, u32, bool),
+        closed: &Registered,
         begin: impl FnOnce() -> bool,
         end: impl FnOnce(),
     ) {
-        let matches = |one: &Initialised| {
+        let matches = |one: &&Initialised| {
             one.library.global.is_some()
-                && one.info.dapl_version_major == major
-                && one.info.name() == name
+                && one.info.dapl_version_major == closed.major
+                && one.info.name() == closed.name
+                && one.table == Some(closed.table)
         };
         let initialised = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let key = {
             let open = initialised();
-            let mut all = open.iter().filter(|one| matches(one));
-            let is_safe = |one: &&Initialised| (one.info.is_thread_safe != 0) == thread_safe;
-            // The only one is it, also if the provider has registered itself with another safety.
-            let only = all.clone().next().filter(|_| all.clone().count() == 1);
-            only.or_else(|| all.find(is_safe))
-                .map(|one| one.key.clone())
+            let mut all = open.iter().filter(matches);
+            let is_safe = |one: &&Initialised| (one.info.is_thread_safe != 0) == closed.thread_safe;
+            // One library may register one table for several entries of a name.
+            let first = all.clone().next();
+            all.find(is_safe).or(first).map(|one| one.key.clone())
         };
         let Some(key) = key else {
             return;

@@ -93,9 +93,10 @@ impl Registrations {
         Ok(())
     }
 
-    /// Returns the table that satisfies `request`, by the rules of [`crate::catalog::Catalog::find`], and counts one more open IA.
+    /// Returns the table that satisfies `request`, by the rules of [`crate::catalog::Catalog::find`], and counts one more open IA. Tables of
+    /// `others` do not count.
     #[must_use]
-    pub fn open(&self, request: &Request<'_>) -> Option<Table> {
+    pub fn open(&self, request: &Request<'_>, others: &[Table]) -> Option<Table> {
         let mut list = self.list();
         let unloading = self
             .unloading
@@ -103,6 +104,7 @@ impl Registrations {
             .unwrap_or_else(PoisonError::into_inner);
         let fits = |r: &Registered| {
             !unloading.contains(&r.table)
+                && !others.contains(&r.table)
                 && r.name == request.name
                 && r.major == request.major
                 && r.minor >= request.minor
@@ -188,13 +190,13 @@ mod tests {
             minor: 0,
             thread_safe: false,
         };
-        assert_eq!(registrations.open(&request), None);
+        assert_eq!(registrations.open(&request, &[]), None);
         registrations.add(provider(0, true)).unwrap();
         assert_eq!(
             registrations.add(provider(0, true)),
             Err(RegisterError::Already)
         );
-        assert_eq!(registrations.open(&request), Some(Table(10)));
+        assert_eq!(registrations.open(&request, &[]), Some(Table(10)));
         assert_eq!(
             registrations.remove(&provider(0, true)),
             Err(RegisterError::InUse)
@@ -213,12 +215,11 @@ mod tests {
         registrations.add(provider(0, true)).unwrap();
         registrations.add(provider(1, false)).unwrap();
         let open = |thread_safe| {
-            registrations.open(&Request {
-                name: "a",
-                major: 2,
-                minor: 0,
+            let request = Request {
                 thread_safe,
-            })
+                ..Request::new("a", (2, 0))
+            };
+            registrations.open(&request, &[])
         };
         assert_eq!(
             (open(false), open(true)),

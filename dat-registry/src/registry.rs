@@ -138,36 +138,37 @@ impl Registry {
             table,
             origin,
         };
-        if let Some(table) = self.registrations.open(request) {
-            return Ok(opened(request.name, table, self.origin(request)));
+        let catalog = self.catalog();
+        let entry = catalog.as_ref().ok().and_then(|all| all.find(request));
+        // Which entry counts does not depend on those that were opened before.
+        let others = entry
+            .as_ref()
+            .map(|entry| self.loader.tables_of_others(entry));
+        let others = others.unwrap_or_default();
+        if let Some(table) = self.registrations.open(request, &others) {
+            return Ok(opened(request.name, table, entry.map(|entry| entry.origin)));
         }
-        let catalog = self.catalog()?;
-        let entry = catalog
-            .find(request)
-            .ok_or_else(|| LookupError::NoEntry(catalog.explain_missing(request)))?;
+        let catalog = catalog?;
+        let entry = entry.ok_or_else(|| LookupError::NoEntry(catalog.explain_missing(request)))?;
         // An alias leads to another name, whose provider may be registered already.
         let found = Request {
             name: &entry.name,
             ..*request
         };
-        let table = match self.registrations.open(&found) {
+        let table = match self.registrations.open(&found, &others) {
             Some(table) => table,
             None => {
                 let own_path = self.own_path();
                 let folders = search::library_folders(own_path.as_deref(), &entry.origin.path);
                 check_settings(&entry, &folders)?;
                 self.loader.load(&entry, add, &folders)?;
-                let table = self.registrations.open(&found);
-                table.ok_or_else(|| LookupError::Load(nothing_registered(&entry)))?
+                let table = self.registrations.open(&found, &[]);
+                let table = table.ok_or_else(|| LookupError::Load(nothing_registered(&entry)))?;
+                self.loader.registered(&entry, table);
+                table
             }
         };
         Ok(opened(&entry.name, table, Some(entry.origin)))
-    }
-
-    /// Returns file and line of the entry that satisfies `request`.
-    fn origin(&self, request: &Request<'_>) -> Option<Origin> {
-        let catalog = self.catalog().ok()?;
-        catalog.find(request).map(|entry| entry.origin)
     }
 
     /// Returns what dat_registry_list_providers lists for version `major`: name, major and minor version and thread safety of
@@ -209,12 +210,12 @@ impl Registry {
 
     /// Records that one IA of `table` and `name` was closed. A classic provider is unloaded with its last IA.
     pub fn close(&self, name: &str, major: u32, table: Table) {
-        if let Some(closed) = self.registrations.close(name, table) {
+        let closed = self.registrations.close(name, table);
+        if let Some(closed) = closed.filter(|closed| closed.major == major) {
             let begin = || self.registrations.begin_unload(name, table);
-            self.loader
-                .unload((name, major, closed.thread_safe), begin, || {
-                    self.registrations.end_unload(name, table);
-                });
+            self.loader.unload(&closed, begin, || {
+                self.registrations.end_unload(name, table);
+            });
         }
     }
 }

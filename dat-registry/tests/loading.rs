@@ -320,29 +320,34 @@ fn no_lock_is_held_during_init() {
     assert_eq!(registry.registrations.all().len(), 2);
 }
 
+/// Adds a classic provider `a`, which counts in `ended` how often it was finished. Its parameters are the function that registers it, and
+/// that word.
+fn counted(prefix: &mut Prefix, library: &str, api: &str, safety: &str, ended: &AtomicUsize) {
+    let path = prefix.library(
+        library,
+        "unsigned long strtoul(const char *, char **, int);
+         static unsigned long *ended;
+         void dat_provider_init(const struct info *i, const char *p) {
+             char *rest; add_fn add = (add_fn)strtoul(p, &rest, 10);
+             ended = (unsigned long *)strtoul(rest, 0, 10); add(&table, i); }
+         void dat_provider_fini(const struct info *i) { ++*ended; }",
+    );
+    let add: unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> u32 = add;
+    prefix.conf += &format!(
+        "a {api} {safety} default {} t.1.0 \"{} {}\" \"\"\n",
+        path.display(),
+        add as usize,
+        ended.as_ptr() as usize
+    );
+}
+
 #[test]
 fn a_classic_provider_is_unloaded_with_its_own_last_ia() {
     /// Runs of the libraries' finalizers.
     static ENDED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
     let mut prefix = Prefix::new();
     for (at, safety) in ["nonthreadsafe", "threadsafe"].into_iter().enumerate() {
-        // Its parameters are the function that registers it, and a word that it counts up.
-        let library = prefix.library(
-            safety,
-            "unsigned long strtoul(const char *, char **, int);
-             static unsigned long *ended;
-             void dat_provider_init(const struct info *i, const char *p) {
-                 char *rest; add_fn add = (add_fn)strtoul(p, &rest, 10);
-                 ended = (unsigned long *)strtoul(rest, 0, 10); add(&table, i); }
-             void dat_provider_fini(const struct info *i) { ++*ended; }",
-        );
-        let add: unsafe extern "C" fn(*const c_void, *const DatProviderInfo) -> u32 = add;
-        prefix.conf += &format!(
-            "a u2.0 {safety} default {} t.1.0 \"{} {}\" \"\"\n",
-            library.display(),
-            add as usize,
-            ENDED[at].as_ptr() as usize
-        );
+        counted(&mut prefix, safety, "u2.0", safety, &ENDED[at]);
     }
     let registry = prefix.registry();
     REGISTRY.set(Some(registry));
@@ -361,4 +366,82 @@ fn a_classic_provider_is_unloaded_with_its_own_last_ia() {
     registry.close("a", 2, tables[0]);
     assert_eq!(ended(), [1, 1]);
     assert_eq!(registry.registrations.all(), []);
+}
+
+/// The last IA of another provider of its name, which is no classic one: one of ours, or one that the program registered itself.
+#[test]
+fn a_classic_provider_stays_when_another_one_of_its_name_is_closed() {
+    static ENDED: AtomicUsize = AtomicUsize::new(0);
+    let mut prefix = Prefix::new();
+    counted(&mut prefix, "classic", "u2.0", "nonthreadsafe", &ENDED);
+    let ours = prefix.library("ours", GOOD);
+    prefix.conf += &format!(
+        "a u2.0 threadsafe default {} t.1.0 \"\" \"\"\n",
+        ours.display()
+    );
+    let registry = prefix.registry();
+    REGISTRY.set(Some(registry));
+    let open = |thread_safe| {
+        let request = Request {
+            thread_safe,
+            ..Request::new("a", (2, 0))
+        };
+        registry.lookup(&request, add).expect("it opens").table
+    };
+    let [classic, ours] = [open(false), open(true)];
+    assert_ne!(classic, ours);
+    registry.close("a", 2, ours);
+    assert_eq!(ENDED.load(Ordering::Relaxed), 0, "an IA of it is open");
+    assert_eq!(open(true), ours, "it is still registered");
+    registry.close("a", 2, classic);
+    assert_eq!(ENDED.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn of_two_classic_providers_of_a_name_that_differ_in_their_version_the_closed_one_is_unloaded() {
+    static ENDED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+    let mut prefix = Prefix::new();
+    counted(&mut prefix, "older", "u2.0", "threadsafe", &ENDED[0]);
+    counted(&mut prefix, "newer", "u2.1", "threadsafe", &ENDED[1]);
+    let registry = prefix.registry();
+    REGISTRY.set(Some(registry));
+    let open = |minor| {
+        let request = Request::new("a", (2, minor));
+        registry.lookup(&request, add).expect("it opens").table
+    };
+    let ended = || ENDED.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let [older, newer] = [open(0), open(1)];
+    assert_ne!(older, newer);
+    registry.close("a", 2, newer);
+    assert_eq!(ended(), [0, 1], "an IA of the older one is open");
+    registry.close("a", 2, older);
+    assert_eq!(ended(), [1, 1]);
+}
+
+#[test]
+fn which_entry_of_a_name_counts_does_not_depend_on_earlier_opens() {
+    let mut prefix = Prefix::new();
+    let [site, main] = ["site", "main"].map(|name| prefix.library(name, GOOD));
+    let line = |safety: &str, library: &Path| {
+        let library = library.display();
+        format!("a u2.0 {safety} default {library} t.1.0 \"\" \"\"\n")
+    };
+    let folder = prefix.dir.path().join("etc/dat.conf.d");
+    fs::create_dir(&folder).expect("a folder");
+    fs::write(folder.join("site.conf"), line("nonthreadsafe", &site)).expect("written");
+    prefix.conf += &line("threadsafe", &main);
+    let open = |registry: &'static Registry, thread_safe| {
+        REGISTRY.set(Some(registry));
+        let request = Request {
+            thread_safe,
+            ..Request::new("a", (2, 0))
+        };
+        registry.lookup(&request, add).expect("it opens").table
+    };
+    for order in [[false, true, false], [true, false, true]] {
+        let registry = prefix.registry();
+        let tables = order.map(|thread_safe| open(registry, thread_safe));
+        assert_ne!(tables[0], tables[1], "{order:?}");
+        assert_eq!(tables[0], tables[2], "{order:?}");
+    }
 }

@@ -49,7 +49,7 @@ pub(crate) fn file(path: &Path, toml: bool) -> Outcome<Found> {
 }
 
 /// Writes text to a new file, or to standard output. A file that exists is replaced only with `force`, of a symbolic link its target; it
-/// appears complete or not at all.
+/// appears complete or not at all. What is no regular file stays: the superuser would replace /dev/null.
 pub(crate) fn write(text: &str, output: Option<&Path>, force: bool) -> Outcome {
     let Some(path) = output else {
         crate::out::text(text);
@@ -57,6 +57,9 @@ pub(crate) fn write(text: &str, output: Option<&Path>, force: bool) -> Outcome {
     };
     if !force && path.symlink_metadata().is_ok() {
         return Err(format!("{} exists; --force replaces it", path.display()).into());
+    }
+    if path.symlink_metadata().is_ok() && !path.is_file() {
+        return Err(format!("{} is no regular file", path.display()).into());
     }
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut new = target.clone().into_os_string();

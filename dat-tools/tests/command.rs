@@ -388,6 +388,17 @@ fn a_file_converts_both_ways() {
     assert!(done.status.success(), "{}", err(&done));
     assert!(link.is_symlink());
     assert_ne!(fs::read_to_string(&toml).expect("written"), "# old");
+    // A socket, in the place of a device, and a link that leads nowhere.
+    let socket = dir.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+    let dangling = dir.path().join("dangling");
+    std::os::unix::fs::symlink("missing", &dangling).expect("a link");
+    for special in [&socket, &dangling] {
+        let to = special.to_str().expect("UTF-8");
+        let done = dat(&["convert", "--force", "-o", to], &path);
+        assert!(err(&done).contains("is no regular file"), "{}", err(&done));
+        assert!(!done.status.success() && !special.is_file());
+    }
     let to_nowhere = dat(&["convert", "-o", "/no/such/folder/x.toml"], &path);
     assert!(
         err(&to_nowhere).contains("cannot write /no/such/folder/x.toml: No such file"),

@@ -257,7 +257,11 @@ fn dial_wrong(other: End, answer: &[u8], descriptors: &[RawFd]) -> DialError {
 #[test]
 fn an_answer_with_wrong_memory_is_refused() {
     let (one, other) = (end(107, 1), end(107, 2));
-    let answer = |ring| Packet::Answer(Hello::new(other, one.guid, Offer::new(ring))).encode();
+    let offers = |ring, events| {
+        let offer = Offer { ring, events };
+        Packet::Answer(Hello::new(other, one.guid, offer)).encode()
+    };
+    let answer = |ring| offers(ring, false);
     let good = answer(SMALL_RING);
     let length = 2 * (4096 + SMALL_RING as i64);
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -287,10 +291,17 @@ fn an_answer_with_wrong_memory_is_refused() {
         );
     }
     let sealed = memory(length, seals);
-    let error = dial_wrong_peer(107, &good, &[]);
-    assert!(matches!(error, DialError::Descriptors(0)), "{error}");
-    let error = dial_wrong_peer(107, &good, &[sealed.as_raw_fd(), sealed.as_raw_fd()]);
-    assert!(matches!(error, DialError::Descriptors(2)), "{error}");
+    // More or fewer descriptors than the answer states.
+    for (events, wrong) in [(false, &[0, 2, 3][..]), (true, &[0, 1, 2])] {
+        for count in wrong {
+            let fds = vec![sealed.as_raw_fd(); *count];
+            let error = dial_wrong_peer(107, &offers(SMALL_RING, events), &fds);
+            assert!(
+                matches!(error, DialError::Descriptors { found, .. } if found == *count),
+                "{error}"
+            );
+        }
+    }
     for wrong in [LARGE_RING, 0, 64, 65_535] {
         let error = dial_wrong_peer(107, &answer(wrong), &[sealed.as_raw_fd()]);
         assert!(

@@ -3,14 +3,17 @@
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use softrxe_near::agreement::{Agreed, Bell, Dial, Door, End, Offer};
+use softrxe_near::agreement::{Agreed, Bell, Dial, DialError, Door, End, Offer};
 use softrxe_near::layout::{payload_at, record_length};
 use softrxe_near::{SMALL_RING, Violation};
 use softrxe_port::poll_set::PollSet;
 
 /// Names the listening process's address to the peer.
 const ADDRESS: &str = "NEAR_TEST_ADDRESS";
+/// Says how many descriptors the peer may open once it has called.
+const FREE: &str = "NEAR_TEST_FREE";
 
 fn end(ip: IpAddr, slot: u16) -> End {
     let guid = u64::from(slot);
@@ -125,8 +128,28 @@ fn peer() {
     let mut dial =
         Dial::start(end(ip, 2), end(ip, 1), Offer::new(SMALL_RING)).expect("the parent listens");
     sleep_on(dial.as_raw_fd());
+    if let Ok(free) = std::env::var(FREE) {
+        leave_descriptors(free.parse().expect("a number"));
+        let error = dial.poll().expect_err("not all descriptors arrive");
+        assert!(matches!(error, DialError::Descriptors { .. }), "{error}");
+        return;
+    }
     let mut peer = dial.poll().expect("an answer").expect("an answer");
     stream(&mut peer).expect("the parent is correct");
+}
+
+/// Lets this process open `free` descriptors and no more.
+fn leave_descriptors(free: usize) {
+    let open = || std::fs::File::open("/dev/null").expect("opens");
+    let least_free: Vec<_> = (0..=free).map(|_| open()).collect();
+    let most = least_free[free].as_raw_fd() as libc::rlim_t;
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
+    // SAFETY: a structure of the right type that lives until the return.
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    assert_eq!(set, 0);
 }
 
 /// A peer's process, which ends with the test.
@@ -141,13 +164,18 @@ impl Drop for Process {
 
 /// Starts a peer of `ip`, which streams.
 fn start(ip: IpAddr) -> (Process, Agreed) {
+    start_by(Command::new(std::env::current_exe().unwrap()), ip)
+}
+
+/// Starts a peer of `ip`: `command` runs this program.
+fn start_by(mut command: Command, ip: IpAddr) -> (Process, Agreed) {
     let mut door = Door::listen(end(ip, 1)).unwrap();
-    let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "peer"]).stdout(Stdio::null());
     let child = command.env(ADDRESS, ip.to_string()).spawn();
-    let process = Process(child.unwrap());
+    let mut process = Process(child.unwrap());
     loop {
-        sleep_on(door.as_raw_fd());
+        assert!(process.0.try_wait().unwrap().is_none(), "it runs");
+        std::thread::sleep(Duration::from_millis(1));
         if let Some(call) = door.take() {
             return (process, call.answer(Offer::new(SMALL_RING)).unwrap());
         }
@@ -194,6 +222,48 @@ fn what_a_killed_peer_published_arrives_whole_and_then_its_end_is_seen() {
         number >= 20_000 && slept > 0,
         "{number} records, slept {slept} times"
     );
+}
+
+/// The kernel passes on as many descriptors as the caller may open. This process would signal one that the caller does not have.
+#[test]
+fn a_caller_that_gets_the_memory_without_the_event_descriptors_has_no_channel() {
+    for (free, test) in [(0, 124), (1, 126), (2, 127)] {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env(FREE, free.to_string());
+        let (mut process, peer) = start_by(command, address(test));
+        assert!(process.0.wait().unwrap().success(), "{free} descriptors");
+        let bells = watch(&peer.bell);
+        sleep_on(bells.as_raw_fd());
+        assert!(!clear(&peer.bell, &bells), "the channel has ended");
+    }
+}
+
+/// As in a container that shares the network, but not the processes. Event descriptors would let it stop this process, which it cannot
+/// name in a system call.
+#[test]
+fn a_peer_that_does_not_see_this_process_wakes_it_by_the_connection() {
+    let mut command = Command::new("unshare");
+    command.args(["--map-current-user", "--pid", "--kill-child"]);
+    command.arg(std::env::current_exe().unwrap());
+    let (_process, mut peer) = start_by(command, address(125));
+    let bells = watch(&peer.bell);
+    let mut number = 0;
+    loop {
+        while receive(&mut peer, number) {
+            number += 1;
+        }
+        let is_awake = peer.channel.receiver.arm();
+        if peer.channel.receiver.flush() {
+            peer.bell.ring();
+        }
+        if !is_awake {
+            break;
+        }
+        peer.channel.receiver.disarm();
+    }
+    sleep_on(bells.as_raw_fd());
+    assert_eq!(bells.ready(), [peer.bell.as_raw_fd()]);
+    assert!(clear(&peer.bell, &bells), "it is there");
 }
 
 #[test]

@@ -184,8 +184,8 @@ impl Hub {
         result
     }
 
-    /// Wakes the helper if there are upcalls to run, or the watcher if it would wake too late for the engine's next deadline or for
-    /// records that are left.
+    /// Wakes the helper if there are upcalls to run, or the watcher if it would wake too late for the engine's next deadline, for
+    /// records that are left, or for those of a new channel.
     #[inline]
     pub(crate) fn wake(&self, state: &mut State) {
         let roles = &mut state.driver.roles;
@@ -194,7 +194,7 @@ impl Hub {
         } else {
             roles.wake_by(state.engine.poll_timeout(), &self.wakers);
         }
-        if state.near.take_unfinished() {
+        if state.near.take_unfinished() | state.near.take_came_late() {
             state.driver.roles.wake_watcher(&self.wakers);
         }
     }

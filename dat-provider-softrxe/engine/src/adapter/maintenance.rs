@@ -91,6 +91,7 @@ impl Hub {
             }
             let (near_dial, mut context) = state.near_parts(clock::now());
             near_dial.serve(&mut context);
+            self.wake(&mut state);
             let State {
                 engine,
                 ports,
@@ -172,10 +173,12 @@ impl Hub {
                 }
                 let (near_dial, mut context) = state.near_parts(clock::now());
                 near_dial.serve(&mut context);
-                let Some(dial) = near_dial.awaited(peer) else {
+                self.wake(&mut state);
+                let Some(dial) = state.near_dial.awaited(peer) else {
                     return;
                 };
                 if left.is_zero() {
+                    let (near_dial, mut context) = state.near_parts(clock::now());
                     near_dial.give_up(&mut context, peer);
                     return;
                 }
@@ -207,6 +210,8 @@ impl Hub {
         }
         state.collect_events();
         state.convert_events(&self.descriptors, now);
+        // A message of the connection manager may have led to a channel.
+        self.wake(state);
         state.connections.any_to(gone)
     }
 }

@@ -41,6 +41,10 @@ pub(crate) struct Near {
     bells: PollSet,
     /// A thread prepared the rings for its sleep.
     armed: bool,
+    /// A thread prepares its sleep or sleeps, also where there was no ring to prepare.
+    sleeper: bool,
+    /// A channel came since then, whose ring is not prepared.
+    came_late: bool,
     /// Since the last [`hear`](Self::hear) a thread slept, so the connections may have wake-ups.
     unheard: bool,
     /// When looks read the UDP socket.
@@ -74,6 +78,8 @@ impl Near {
             by_peer: HashMap::new(),
             bells: PollSet::new()?,
             armed: false,
+            sleeper: false,
+            came_late: false,
             unheard: false,
             cadence: SocketCadence::default(),
             hung_up: Vec::new(),
@@ -156,6 +162,7 @@ impl Near {
         }
         self.by_peer.insert(peer, index);
         self.looped |= looped;
+        self.came_late |= self.sleeper;
         Ok(())
     }
 
@@ -369,9 +376,16 @@ impl Near {
         std::mem::replace(&mut self.unfinished, false)
     }
 
+    /// Returns, once, whether a channel came while a thread slept. Records on it wake no thread, so the watcher has to be woken to prepare its
+    /// ring.
+    pub(crate) const fn take_came_late(&mut self) -> bool {
+        std::mem::replace(&mut self.came_late, false)
+    }
+
     /// Prepares the rings for a sleeping thread. Returns `false` if it must not sleep.
     pub(crate) fn arm(&mut self, engine: &mut Engine<Regions>, now: Time) -> bool {
         let mut sleeps = true;
+        (self.sleeper, self.came_late) = (true, false);
         if !self.by_peer.is_empty() {
             self.armed = true;
             self.for_each(engine, now, |link, _| {
@@ -385,6 +399,7 @@ impl Near {
     /// Ends the preparation for a sleep, without a system call. Called by a thread that watches, or pauses while none watches. Wake-ups stay on the
     /// connections, which end the next sleep unless [`hear`](Self::hear) comes first.
     pub(crate) fn disarm(&mut self) {
+        (self.sleeper, self.came_late) = (false, false);
         if std::mem::take(&mut self.armed) {
             self.unheard = true;
             for up in self.channels.iter().flatten() {

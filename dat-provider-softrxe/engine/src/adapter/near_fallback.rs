@@ -86,7 +86,8 @@ impl Reason {
             }
             DialError::Refused(Refused::Full) => Self::Resources,
             DialError::Map(error) => Self::of_memory(error),
-            DialError::Descriptors(0) => Self::Resources,
+            // This process has no room for all of them.
+            DialError::Descriptors { found, stated } if found < stated => Self::Resources,
             _ => Self::Protocol,
         }
     }
@@ -240,13 +241,17 @@ mod tests {
         assert_eq!(connection(here, K::WouldBlock), Reason::Silent);
         let no_descriptor = io::Error::from_raw_os_error(libc::EMFILE).kind();
         assert_eq!(connection(here, no_descriptor), Reason::Resources);
+        let descriptors = |found, stated| DialError::Descriptors { found, stated };
         for (error, reason) in [
             (DialError::Closed, Reason::Silent),
             (DialError::Refused(Refused::Version), Reason::Version),
             (DialError::Hello(HelloError::Version(9)), Reason::Version),
             (DialError::Refused(Refused::Full), Reason::Resources),
-            (DialError::Descriptors(0), Reason::Resources),
-            (DialError::Descriptors(2), Reason::Protocol),
+            (descriptors(0, 1), Reason::Resources),
+            (descriptors(1, 3), Reason::Resources),
+            (descriptors(2, 3), Reason::Resources),
+            (descriptors(2, 1), Reason::Protocol),
+            (DialError::NotOffered, Reason::Protocol),
             (DialError::Hello(HelloError::Foreign(9)), Reason::Protocol),
         ] {
             let ip = here.parse().unwrap();

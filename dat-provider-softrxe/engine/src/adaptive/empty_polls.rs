@@ -44,8 +44,6 @@ const SWITCHES_PER_ROUND: u64 = 2;
 pub(crate) struct EmptyPolls {
     row: u32,
     last: Option<Time>,
-    /// The last poll ended in [`Idle::Yield`].
-    yielded: bool,
     yields: u32,
     polls: u32,
     /// At the last look.
@@ -71,7 +69,7 @@ const SWITCHES_PER_LOOK: u64 = 16;
 const POLLS_PER_LOOK: u32 = 2048;
 const TIME_PER_SWITCH: Duration = Duration::from_micros(300);
 /// A yield that takes longer gave the processor to a thread that computes. Slices are longer, and a turn of dozens of polling threads is shorter.
-const LONG_YIELD: Duration = Duration::from_millis(1);
+pub(crate) const LONG_YIELD: Duration = Duration::from_millis(1);
 /// Time in long yields that shows a thread that computes, if it is more than one `DRAIN`th of all time. A thread that polls uses a whole
 /// slice until it is preempted, once in a while.
 const LONG_YIELDS: Duration = Duration::from_millis(12);
@@ -82,10 +80,16 @@ pub(crate) const PAUSE: Duration = Duration::from_micros(100);
 
 impl EmptyPolls {
     /// Records a poll that found something.
-    pub(crate) fn found(&mut self, oversubscription: &mut Oversubscription, now: Time) {
-        self.returned(oversubscription, now);
+    pub(crate) fn found(&mut self) {
         self.row = 0;
         self.last = None;
+    }
+
+    /// Returns whether the last poll was in vain and a short while ago. A consumer that yields since then is about to poll again, unless
+    /// its processor has gone to a thread that computes.
+    pub(crate) fn is_polling(&self, now: Time) -> bool {
+        self.last
+            .is_some_and(|last| now.is_within(LONG_YIELD, last))
     }
 
     /// Records an empty poll. Returns what the caller is to do. `crowded` says whether the calling thread
@@ -97,7 +101,6 @@ impl EmptyPolls {
         crowded: impl FnOnce() -> bool,
         look: impl FnOnce() -> Look,
     ) -> Idle {
-        self.returned(oversubscription, now);
         let last = self.last.replace(now);
         if last.is_some_and(|last| !now.is_within(PREEMPTED, last)) {
             if self.row >= POLLS_OF_A_LOOP && crowded() {
@@ -127,7 +130,6 @@ impl EmptyPolls {
         if !self.row.is_multiple_of(POLLS_PER_YIELD) {
             return Idle::Poll;
         }
-        self.yielded = true;
         self.yields = self.yields.wrapping_add(1);
         if self.yields.is_multiple_of(YIELDS_PER_LOOK)
             && let Some((SWITCHES_PER_LOOK.., _)) = self.switches(now, look())
@@ -147,14 +149,13 @@ impl EmptyPolls {
         Some((others, now.since(at)))
     }
 
-    /// Records the end of a yield, if the last poll ended in one.
-    fn returned(&mut self, oversubscription: &mut Oversubscription, now: Time) {
-        if !std::mem::take(&mut self.yielded) {
-            return;
-        }
-        let Some(time) = self.last.map(|last| now.since(last)) else {
-            return;
-        };
+    /// Records a yield that took this long. The time to the next poll does not tell: the consumer may compute or sleep meanwhile.
+    pub(crate) fn yielded(
+        &mut self,
+        oversubscription: &mut Oversubscription,
+        now: Time,
+        time: Duration,
+    ) {
         if time < LONG_YIELD {
             return;
         }
@@ -207,6 +208,8 @@ mod tests {
                 if self.one(at(now), true) == Idle::Yield {
                     self.look.switches += 1;
                     now += micros;
+                    let time = Duration::from_micros(micros);
+                    self.polls.yielded(&mut self.state, at(now), time);
                     done += 1;
                 }
             }
@@ -227,10 +230,10 @@ mod tests {
         assert_eq!(count(&idle, Idle::Pause), 0);
         // There is no yield before a full row.
         for n in 0..20 {
-            of.polls.found(&mut of.state, at(0));
+            of.polls.found();
             assert_eq!(count(&of.poll(4200 + n * 20, 3, true), Idle::Poll), 3);
         }
-        of.polls.found(&mut of.state, at(0));
+        of.polls.found();
         let idle = of.poll(30_000, 1000, true);
         assert_eq!(
             count(&idle, Idle::Poll),
@@ -267,7 +270,7 @@ mod tests {
                 of.look.helper_rounds = 1_000_000 + n / 2 / micros_per_round;
                 // Messages arrive meanwhile.
                 if n % 40 == 0 {
-                    of.polls.found(&mut of.state, at(n / 2));
+                    of.polls.found();
                 }
                 idle.push(of.one(at(n / 2), false));
             }
@@ -300,10 +303,21 @@ mod tests {
         assert_eq!(count(&idle, Idle::Yield), 0);
         assert_eq!(count(&idle, Idle::Pause), 10);
         // Once this is forgotten, half of that is enough.
-        of.polls.found(&mut of.state, at(0));
+        of.polls.found();
         of.state.preempted(at(now + 30_000));
         now = of.yield_for(now + 30_000, 1, 9000);
         assert_eq!(count(&of.poll(now, 64, true), Idle::Pause), 2);
+    }
+
+    #[test]
+    fn a_consumer_that_was_away_for_long_is_not_polling() {
+        let mut of = Consumer::default();
+        assert!(!of.polls.is_polling(at(0)));
+        of.one(at(0), true);
+        assert!(of.polls.is_polling(at(0)) && of.polls.is_polling(at(999)));
+        assert!(!of.polls.is_polling(at(1000)));
+        of.polls.found();
+        assert!(!of.polls.is_polling(at(0)));
     }
 
     #[test]

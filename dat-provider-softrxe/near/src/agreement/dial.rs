@@ -41,11 +41,18 @@ pub enum DialError {
         /// The engine that was called.
         wanted: End,
     },
-    /// The answer has neither one descriptor nor three.
-    #[error(
-        "the peer's answer comes with {0} descriptors instead of that of its memory, alone or with two for wake-ups"
-    )]
-    Descriptors(usize),
+    /// The answer has another number of descriptors than it states: that of the memory, alone or with two for wake-ups. It has fewer where this
+    /// process may open no more.
+    #[error("the peer's answer comes with {found} descriptors, and states {stated}")]
+    Descriptors {
+        /// Descriptors that came.
+        found: usize,
+        /// Descriptors that the answer states.
+        stated: usize,
+    },
+    /// The answer states event descriptors, which this process did not offer.
+    #[error("the peer's answer states event descriptors, which were not offered")]
+    NotOffered,
     /// The peer's memory cannot be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
@@ -68,6 +75,7 @@ impl Dial {
     pub fn start(own: End, peer: End, offer: Offer) -> Result<Self, DialError> {
         let failed = |error| DialError::Connection { peer, error };
         let connection = own_user::connect(peer.ip, &role(peer.slot)).map_err(failed)?;
+        let offer = offer.to(connection.as_fd());
         let hello = Packet::Call(Hello::new(own, peer.guid, offer));
         packets::send(connection.as_fd(), &hello.encode(), &[]).map_err(failed)?;
         Ok(Self {
@@ -133,9 +141,12 @@ impl Dial {
         if ring > self.offer.ring {
             return Err(MapError::Size(ring).into());
         }
-        let count = descriptors.len();
-        if count != 1 && !(count == 3 && self.offer.events) {
-            return Err(DialError::Descriptors(count));
+        if hello.events && !self.offer.events {
+            return Err(DialError::NotOffered);
+        }
+        let (found, stated) = (descriptors.len(), if hello.events { 3 } else { 1 });
+        if found != stated {
+            return Err(DialError::Descriptors { found, stated });
         }
         let wakes = <[OwnedFd; 2]>::try_from(descriptors.split_off(1)).ok();
         let wakes = wakes.map(Wakes::adopt).transpose();

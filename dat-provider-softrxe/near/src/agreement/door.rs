@@ -175,8 +175,8 @@ impl Call {
     /// # Errors
     /// [`AnswerError`]; without memory the peer gets a refusal.
     pub fn answer(self, offer: Offer) -> Result<Agreed, AnswerError> {
+        let offer = offer.to(self.connection.as_fd());
         let ring = offer.ring.min(self.hello.ring as usize);
-        let events = offer.events && self.hello.events;
         let (channel, memory) = match Channel::create(ring) {
             Ok(created) => created,
             Err(error) => {
@@ -185,10 +185,13 @@ impl Call {
             }
         };
         let peer = self.peer();
+        let wanted = offer.events && self.hello.events;
+        // Without them the connection serves.
+        let wakes = wanted.then(Wakes::new).and_then(Result::ok);
+        // The caller has to know what this process signals: its kernel may pass on fewer descriptors than were sent.
+        let events = wakes.is_some();
         let answer =
             Packet::Answer(Hello::new(self.own, peer.guid, Offer { ring, events })).encode();
-        // Without them the connection serves.
-        let wakes = events.then(Wakes::new).and_then(Result::ok);
         let mut descriptors = vec![memory.as_raw_fd()];
         descriptors.extend(wakes.iter().flat_map(Wakes::for_peer));
         packets::send(self.connection.as_fd(), &answer, &descriptors)

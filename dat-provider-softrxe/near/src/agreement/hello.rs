@@ -13,7 +13,8 @@
 //! | 24 | CA GUID of the sender |
 //! | 32 | CA GUID of the addressee |
 //! | 40 | address of the sender, IPv4 in IPv6's mapped form |
-//! | 56 | 0 |
+//! | 56 | event descriptors: in a call 1 if they may come with the answer, in an answer 1 if they do |
+//! | 57 | 0 |
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -85,7 +86,7 @@ pub struct Hello {
     pub ring: u32,
     /// Maximum length of a payload.
     pub mtu: u32,
-    /// In a call: event descriptors may come with the answer.
+    /// In a call: event descriptors may come with the answer. In an answer: they do.
     pub events: bool,
 }
 

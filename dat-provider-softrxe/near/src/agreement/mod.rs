@@ -21,6 +21,9 @@ pub use door::{AnswerError, Call, Door};
 pub use state::{Action, Event, Precedence, State};
 
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+
+use softrxe_port::credentials;
 
 use crate::channel::{Channel, LARGE_RING, SMALL_RING};
 
@@ -48,7 +51,8 @@ pub const ANY_GUID: u64 = 0;
 pub struct Offer {
     /// Largest size of the rings.
     pub ring: usize,
-    /// Wake-ups by event descriptors. A hostile peer can make this process wait for one.
+    /// Wake-ups by event descriptors. A hostile peer can make this process wait for one, so there are none with a process that this one does
+    /// not see.
     pub events: bool,
 }
 
@@ -57,6 +61,14 @@ impl Offer {
     #[must_use]
     pub const fn new(ring: usize) -> Self {
         Self { ring, events: true }
+    }
+
+    /// Returns the offer for the peer of `connection`. One in another PID namespace that this process does not see, as a container that
+    /// shares the network with this one, may be unable to stop this process in any other way.
+    fn to(self, connection: BorrowedFd<'_>) -> Self {
+        let is_seen = matches!(credentials::peer_pid(connection), Ok(Some(_)));
+        let events = self.events && is_seen;
+        Self { events, ..self }
     }
 }
 

@@ -15,7 +15,7 @@ use super::super::hub::{Arrived, Hub, State};
 use super::super::poll_turns::{AfterPoll, PollTurns};
 use super::helper::POLL_SLEEP;
 use super::state::{Driver, MIN_SLEEP, Watcher};
-use crate::adaptive::empty_polls::{Idle, Look, PAUSE};
+use crate::adaptive::empty_polls::{Idle, LONG_YIELD, Look, PAUSE};
 use crate::adaptive::oversubscription::PREEMPTED;
 use crate::clock;
 use crate::wait::Permit;
@@ -119,7 +119,7 @@ impl Hub {
         } = &mut state.driver;
         if arrived {
             // Writes of the peer end in no completion here.
-            empty_polls.found(oversubscription, now);
+            empty_polls.found();
         } else if count == 0 {
             let look = || Look {
                 thread: schedule::thread(),
@@ -139,9 +139,21 @@ impl Hub {
 
     /// Yields the processor in a consumer's polling loop.
     pub(crate) fn give_way(&self) {
+        let begin = clock::now();
         self.give_way.fetch_add(1, Ordering::Relaxed);
         std::thread::yield_now();
         self.give_way.fetch_sub(1, Ordering::Relaxed);
+        let end = clock::now();
+        let time = end.since(begin);
+        if time >= LONG_YIELD {
+            let mut state = self.state.lock();
+            let Driver {
+                empty_polls,
+                oversubscription,
+                ..
+            } = &mut state.driver;
+            empty_polls.yielded(oversubscription, end, time);
+        }
     }
 
     /// Sleeps until something arrives, for [`PAUSE`] at most. Where processors are few, a consumer that polls in a loop keeps its peers

@@ -210,6 +210,7 @@ impl Hub {
         let now = clock::now();
         state.driver.helper_rounds += 1;
         let oversubscribed = state.driver.oversubscription.is_present(now);
+        let is_polling = state.driver.empty_polls.is_polling(now);
         let watched = state.notices.any_watched();
         let roles = &mut state.driver.roles;
         roles.helper_woken = false;
@@ -218,8 +219,9 @@ impl Hub {
         // The last leader sent no acknowledgements, so polls before the end of its lead do not count either.
         let since = roles.lead_ended.take().unwrap_or(*polls);
         let polled = make_a_loop(roles.polls.wrapping_sub(since), watched);
-        // A consumer that has yielded goes on polling.
-        let gives_way = self.give_way.load(Ordering::Relaxed) != 0;
+        // A consumer that has yielded goes on polling, unless it does not get its processor back: a thread that sleeps on a CNO, or a
+        // peer, must not wait for it.
+        let gives_way = self.give_way.load(Ordering::Relaxed) != 0 && is_polling;
         let driven = polled || gives_way || roles.watcher == Watcher::Leader;
         let leads = roles.watcher == Watcher::Leader;
         if !leads {
@@ -334,13 +336,14 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use dat_core::transport::Token;
+    use dat_os::sleep::Slept;
     use softrxe_near::agreement::{Agreed, Bell, Dial, Door, End, Offer};
     use softrxe_near::layout::CONTROL;
     use softrxe_near::{Channel, LARGE_RING};
     use softrxe_proto::{Completion, CqId, Occupancy};
 
     use super::*;
-    use crate::adapter::poll_turns::PollTurns;
+    use crate::adapter::poll_turns::{AfterPoll, PollTurns};
     use crate::transport::open::test_hub;
 
     /// What the helper plans after `count` polls of a consumer that found nothing; `polls` as in [`Hub::round`].
@@ -404,6 +407,36 @@ mod tests {
         assert_eq!(plan, Plan::SleepFor(POLL_SLEEP));
     }
 
+    /// A waiter polls before it sleeps, and a consumer may compute between its polls.
+    #[test]
+    fn time_without_a_yield_shows_no_thread_that_computes() {
+        let hub = test_hub("127.77.5.12");
+        let (cq, turns) = (cq(&hub, false), PollTurns::new(Occupancy::default()));
+        let poll = || hub.poll(cq, &turns, &mut [Completion::default()]).1;
+        for _ in 0..3 {
+            let mut state = hub.state.lock();
+            state.driver.oversubscription.preempted(clock::now());
+            drop(state);
+            // It does not do what it is told after each.
+            let told = [(); 128].map(|()| poll());
+            assert!(!told.contains(&AfterPoll::Pause));
+            let _ = (0..4).any(|_| poll() == AfterPoll::GiveWay);
+            std::thread::sleep(Duration::from_millis(15));
+        }
+    }
+
+    /// The consumer has yielded to threads that compute for many slices.
+    #[test]
+    fn the_helper_takes_over_from_a_consumer_that_does_not_come_back_from_a_yield() {
+        let hub = test_hub("127.77.5.13");
+        let (cq, mut polls) = (cq(&hub, true), 0);
+        hub.give_way.store(1, Ordering::Relaxed);
+        plan_after(&hub, cq, 64, &mut polls);
+        std::thread::sleep(Duration::from_millis(2));
+        let plan = plan_after(&hub, cq, 0, &mut polls);
+        assert!(matches!(plan, Plan::Watch(_)), "{plan:?}");
+    }
+
     fn round(hub: &Hub) -> Round {
         let mut spin = Spin::new(MAX_HELPER_SPIN, 1);
         hub.round(true, &mut 0, &mut spin, &mut None)
@@ -465,6 +498,33 @@ mod tests {
         assert_eq!(state.near.count(), 0);
         assert!(!state.arm(now), "the channel has ended");
         assert!(state.arm(now), "once");
+    }
+
+    /// A thread sleeps as the leader while another one accepts a request for datagrams. The new channel's peer finds the flag of a thread
+    /// that is awake, so its datagrams would wake no one.
+    #[test]
+    fn a_channel_that_comes_while_a_leader_sleeps_wakes_it() {
+        let hub = test_hub("127.77.5.10");
+        let peer = end("127.77.5.11", 1);
+        let name = (peer.ip, peer.slot);
+        let mut door = Door::listen(peer).unwrap();
+        {
+            let mut state = hub.state.lock();
+            let now = clock::now();
+            assert!(state.driver.roles.take_lead(None, &hub.wakers));
+            assert!(state.arm(now));
+            let (near_dial, mut context) = state.near_parts(now);
+            near_dial.dial_for_datagrams(&mut context, name);
+        }
+        let answered = door.take().unwrap().answer(Offer::new(LARGE_RING)).unwrap();
+        hub.await_channel_for_datagrams(name);
+        assert_eq!(hub.state.lock().near.count(), 1);
+        let mut sender = answered.channel.sender;
+        sender.space().unwrap();
+        sender.commit(&[1], 24, 0);
+        let leader = hub.wakers.leader.as_raw_fd();
+        let wakes = on_readable([leader], Some(Duration::ZERO)) == Slept::Woken;
+        assert!(sender.publish() || wakes);
     }
 
     #[test]

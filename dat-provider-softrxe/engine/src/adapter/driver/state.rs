@@ -255,7 +255,7 @@ impl Driver {
             self.replies.delivered(now);
         }
         if !completions.is_empty() {
-            self.empty_polls.found(&mut self.oversubscription, now);
+            self.empty_polls.found();
         }
     }
 
