@@ -22,6 +22,25 @@ impl EventFd {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
+    /// Returns whether `fd` is an event descriptor. A descriptor of another kind that came from a peer may be readable for ever, or keep
+    /// a thread that writes to it.
+    #[must_use]
+    pub fn is_one(fd: BorrowedFd<'_>) -> bool {
+        // SAFETY: plain data, for which zeros are valid.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: `status` has room for the result.
+        let known = unsafe { libc::fstat(fd.as_raw_fd(), &raw mut status) } == 0;
+        // Event descriptors have no type of file, as epoll sets, timers and others. Of these, the others refuse such a write.
+        if !known || status.st_mode & libc::S_IFMT != 0 {
+            return false;
+        }
+        let nothing = 0_u64;
+        // SAFETY: `nothing` has eight readable bytes. Adding 0 changes no counter and never waits.
+        let written =
+            unsafe { libc::syscall(libc::SYS_write, fd.as_raw_fd(), &raw const nothing, 8_usize) };
+        written == 8
+    }
+
     /// Makes the descriptor readable until [`EventFd::clear`]. It is not a cancellation point: calls on the fast path use it
     /// while they hold locks.
     pub fn signal(&self) {
@@ -64,6 +83,45 @@ mod tests {
 
     use super::*;
     use crate::sleep::{Slept, on_readable};
+
+    #[test]
+    fn descriptors_of_other_kinds_are_no_event_descriptors() {
+        let event = EventFd::new().unwrap();
+        assert!(EventFd::is_one(event.as_fd()));
+        event.signal();
+        assert!(EventFd::is_one(event.as_fd()), "also one that is readable");
+        let readable = || on_readable([event.as_raw_fd()], Some(Duration::ZERO)) == Slept::Woken;
+        event.clear();
+        assert!(EventFd::is_one(event.as_fd()) && !readable());
+        let (reader, writer) = io::pipe().unwrap();
+        let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let null = std::fs::File::options()
+            .write(true)
+            .open("/dev/null")
+            .unwrap();
+        let folder = std::fs::File::open("/").unwrap();
+        let set = crate::poll_set::PollSet::new().unwrap();
+        // SAFETY: no pointers are involved.
+        let timer = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) };
+        // SAFETY: the descriptor is new and has no other owner.
+        let timer = unsafe { OwnedFd::from_raw_fd(timer) };
+        let others: [BorrowedFd<'_>; 7] = [
+            reader.as_fd(),
+            writer.as_fd(),
+            one.as_fd(),
+            other.as_fd(),
+            null.as_fd(),
+            folder.as_fd(),
+            timer.as_fd(),
+        ];
+        for fd in others {
+            assert!(!EventFd::is_one(fd), "{fd:?}");
+        }
+        // SAFETY: the set is open.
+        assert!(!EventFd::is_one(unsafe {
+            BorrowedFd::borrow_raw(set.as_raw_fd())
+        }));
+    }
 
     #[test]
     fn a_signal_stays_until_it_is_cleared() {

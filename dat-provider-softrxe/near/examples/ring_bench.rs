@@ -156,7 +156,7 @@ fn main() {
         // SAFETY: a plain system call: the child does not poll for ever without its parent.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         pin(1);
-        serve(&mut Channel::adopt(memory, LARGE_RING).expect("the parent's memory"));
+        serve(&mut Channel::adopt(&memory, LARGE_RING).expect("the parent's memory"));
         std::process::exit(0);
     }
     drop(memory);

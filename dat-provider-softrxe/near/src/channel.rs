@@ -44,9 +44,8 @@ impl Channel {
     /// # Errors
     /// [`MapError::Seals`] and [`MapError::Length`] for memory that does not keep the agreed length; else as
     /// [`create`](Self::create).
-    pub fn adopt(memory: OwnedFd, size: usize) -> Result<Self, MapError> {
-        let map = Map::adopt(&memory, 2, size)?;
-        drop(memory);
+    pub fn adopt(memory: &OwnedFd, size: usize) -> Result<Self, MapError> {
+        let map = Map::adopt(memory, 2, size)?;
         Ok(Self::of(map, size, [1, 0]))
     }
 

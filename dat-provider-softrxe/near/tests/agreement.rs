@@ -1,15 +1,18 @@
 //! Agreement of two engines through real sockets, and with peers that break it.
 
-use std::io::ErrorKind;
-use std::net::IpAddr;
+use std::io::{ErrorKind, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use softrxe_near::agreement::hello::{Hello, HelloError, Packet, Reason};
 use softrxe_near::agreement::{
     ANY_GUID, Agreed, AnswerError, Bell, Call, Dial, DialError, Door, End, Offer,
 };
 use softrxe_near::{LARGE_RING, MapError, SMALL_RING};
+use softrxe_port::listener::Listener;
 use softrxe_port::own_user;
 use softrxe_port::packets::{self, Incoming};
 use softrxe_port::poll_set::PollSet;
@@ -37,12 +40,13 @@ fn two_engines_agree_and_notice_the_end() {
     let (one, other) = (end(101, 1), end(101, 2));
     let mut door = Door::listen(other).unwrap();
     assert!(door.take().is_none());
-    let mut dial = Dial::start(one, other, Offer::new(LARGE_RING)).unwrap();
+    let mut dial = Dial::start(one, other, Offer::new(LARGE_RING, 4791)).unwrap();
     assert!(dial.poll().unwrap().is_none());
     let call = door.take().unwrap();
     assert_eq!((call.peer(), dial.peer()), (one, other));
-    let mut there = call.answer(Offer::new(SMALL_RING)).unwrap();
+    let mut there = call.answer(Offer::new(SMALL_RING, 4792)).unwrap();
     let mut here = answered(&mut dial);
+    assert_eq!((here.port, there.port), (4792, 4791), "the peer's");
     assert!(matches!(dial.poll(), Err(DialError::Closed)), "it is over");
     assert_eq!(
         here.channel.sender.mtu(),
@@ -68,10 +72,10 @@ fn a_call_to_an_address_and_slot_learns_the_guid() {
     let (one, other) = (end(111, 1), end(111, 2));
     let mut door = Door::listen(other).unwrap();
     let guid = ANY_GUID;
-    let mut dial = Dial::start(one, End { guid, ..other }, Offer::new(SMALL_RING)).unwrap();
+    let mut dial = Dial::start(one, End { guid, ..other }, Offer::new(SMALL_RING, 4791)).unwrap();
     let call = door.take().unwrap();
     assert_eq!((call.peer(), dial.peer().guid), (one, ANY_GUID));
-    let _there = call.answer(Offer::new(SMALL_RING)).unwrap();
+    let _there = call.answer(Offer::new(SMALL_RING, 4791)).unwrap();
     let _here = answered(&mut dial);
     assert_eq!(dial.peer(), other);
 }
@@ -82,7 +86,7 @@ fn many_wake_ups_neither_block_nor_fail() {
     for (own, peers) in [(true, true), (true, false), (false, true)] {
         let offer = |events| Offer {
             events,
-            ..Offer::new(SMALL_RING)
+            ..Offer::new(SMALL_RING, 4791)
         };
         let mut door = Door::listen(other).unwrap();
         let mut dial = Dial::start(one, other, offer(own)).unwrap();
@@ -118,31 +122,31 @@ fn clear(bell: &Bell) -> bool {
 fn a_call_is_refused_with_a_reason() {
     let (one, other) = (end(103, 1), end(103, 2));
     let mut door = Door::listen(other).unwrap();
-    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING)).unwrap();
+    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap();
     door.take().unwrap().refuse(Reason::Crossed);
     let error = dial.poll().unwrap_err();
     assert!(matches!(error, DialError::Refused(Reason::Crossed)));
     // Another adapter of the slot.
     let guid = other.guid + 1;
-    let mut dial = Dial::start(one, End { guid, ..other }, Offer::new(SMALL_RING)).unwrap();
+    let mut dial = Dial::start(one, End { guid, ..other }, Offer::new(SMALL_RING, 4791)).unwrap();
     assert!(door.take().is_none());
     let error = dial.poll().unwrap_err();
     assert!(matches!(error, DialError::Refused(Reason::Addressee)));
     // A size that cannot be mapped.
-    let mut dial = Dial::start(one, other, Offer::new(5000)).unwrap();
+    let mut dial = Dial::start(one, other, Offer::new(5000, 4791)).unwrap();
     let error = door
         .take()
         .unwrap()
-        .answer(Offer::new(SMALL_RING))
+        .answer(Offer::new(SMALL_RING, 4791))
         .unwrap_err();
     assert!(matches!(error, AnswerError::Map(MapError::Size(5000))));
     let error = dial.poll().unwrap_err();
     assert!(matches!(error, DialError::Refused(Reason::Full)));
     // The engine ends with a call in its queue.
-    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING)).unwrap();
+    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap();
     drop(door);
     assert!(matches!(dial.poll(), Err(DialError::Closed)));
-    let error = Dial::start(one, other, Offer::new(SMALL_RING)).unwrap_err();
+    let error = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap_err();
     let DialError::Connection { peer, error } = error else {
         panic!("{error}");
     };
@@ -174,7 +178,7 @@ fn reply(door: &mut Door, to: End, packet: &[u8]) -> Option<Packet> {
 fn a_wrong_hello_is_refused_and_the_next_call_is_served() {
     let (one, other) = (end(105, 1), end(105, 2));
     let mut door = Door::listen(other).unwrap();
-    let good = Packet::Call(Hello::new(one, other.guid, Offer::new(SMALL_RING)));
+    let good = Packet::Call(Hello::new(one, other.guid, Offer::new(SMALL_RING, 4791)));
     let refused = Some(Packet::Refusal(Reason::Version));
     let mut version = good.encode();
     version[8] ^= 0x10;
@@ -182,7 +186,7 @@ fn a_wrong_hello_is_refused_and_the_next_call_is_served() {
     mtu[20] ^= 1;
     let mut magic = good.encode();
     magic[0] ^= 1;
-    let answer = Packet::Answer(Hello::new(one, other.guid, Offer::new(SMALL_RING))).encode();
+    let answer = Packet::Answer(Hello::new(one, other.guid, Offer::new(SMALL_RING, 4791))).encode();
     for wrong in [
         &version[..],
         &mtu,
@@ -195,8 +199,12 @@ fn a_wrong_hello_is_refused_and_the_next_call_is_served() {
     }
     assert_eq!(reply(&mut door, other, &[]), None, "closed");
     let _silent = own_user::connect(other.ip, "near/2").unwrap();
-    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING)).unwrap();
-    let _there = door.take().unwrap().answer(Offer::new(SMALL_RING)).unwrap();
+    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap();
+    let _there = door
+        .take()
+        .unwrap()
+        .answer(Offer::new(SMALL_RING, 4791))
+        .unwrap();
     answered(&mut dial);
 }
 
@@ -208,8 +216,12 @@ fn callers_that_say_nothing_do_not_keep_others_out() {
         .map(|_| own_user::connect(other.ip, "near/2").unwrap())
         .collect();
     assert!(door.take().is_none());
-    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING)).unwrap();
-    let _there = door.take().unwrap().answer(Offer::new(SMALL_RING)).unwrap();
+    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap();
+    let _there = door
+        .take()
+        .unwrap()
+        .answer(Offer::new(SMALL_RING, 4791))
+        .unwrap();
     answered(&mut dial);
     drop(silent);
     assert!(door.take().is_none());
@@ -238,6 +250,18 @@ fn dial_wrong_peer(test: u8, answer: &[u8], descriptors: &[RawFd]) -> DialError 
     dial_wrong(end(test, 2), answer, descriptors)
 }
 
+/// Listens as `other`. The thread that closes what was refused before has the descriptors of the process for a moment, and with them the name.
+fn listen(other: End, ready: &Arc<PollSet>) -> Listener {
+    loop {
+        match own_user::listen(other.ip, "near/2", Arc::clone(ready)) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            listener => return listener.unwrap(),
+        }
+    }
+}
+
 /// Dials `other`, which answers with `answer` and `descriptors`.
 fn dial_wrong(other: End, answer: &[u8], descriptors: &[RawFd]) -> DialError {
     let one = End {
@@ -246,8 +270,8 @@ fn dial_wrong(other: End, answer: &[u8], descriptors: &[RawFd]) -> DialError {
         ..other
     };
     let ready = Arc::new(PollSet::new().unwrap());
-    let listener = own_user::listen(other.ip, "near/2", ready).unwrap();
-    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING)).unwrap();
+    let listener = listen(other, &ready);
+    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap();
     assert!(listener.accept());
     let connection = listener.take().unwrap();
     packets::send(connection.as_fd(), answer, descriptors).unwrap();
@@ -258,7 +282,10 @@ fn dial_wrong(other: End, answer: &[u8], descriptors: &[RawFd]) -> DialError {
 fn an_answer_with_wrong_memory_is_refused() {
     let (one, other) = (end(107, 1), end(107, 2));
     let offers = |ring, events| {
-        let offer = Offer { ring, events };
+        let offer = Offer {
+            events,
+            ..Offer::new(ring, 4791)
+        };
         Packet::Answer(Hello::new(other, one.guid, offer)).encode()
     };
     let answer = |ring| offers(ring, false);
@@ -302,6 +329,19 @@ fn an_answer_with_wrong_memory_is_refused() {
             );
         }
     }
+    // Wake-ups that are always readable, or lead to the caller itself.
+    let (reader, writer) = std::io::pipe().unwrap();
+    let (set, one_end) = (PollSet::new().unwrap(), UnixStream::pair().unwrap().0);
+    for wrong in [
+        reader.as_raw_fd(),
+        writer.as_raw_fd(),
+        set.as_raw_fd(),
+        one_end.as_raw_fd(),
+    ] {
+        let fds = [sealed.as_raw_fd(), wrong, wrong];
+        let error = dial_wrong_peer(107, &offers(SMALL_RING, true), &fds);
+        assert!(matches!(error, DialError::NoEvents), "{error}");
+    }
     for wrong in [LARGE_RING, 0, 64, 65_535] {
         let error = dial_wrong_peer(107, &answer(wrong), &[sealed.as_raw_fd()]);
         assert!(
@@ -311,12 +351,50 @@ fn an_answer_with_wrong_memory_is_refused() {
     }
 }
 
+/// A TCP socket whose last close takes ten minutes, in place of the memory.
+#[test]
+fn a_socket_that_lingers_does_not_keep_the_caller() {
+    let (one, other) = (end(113, 1), end(113, 2));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let _peer = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 65_536]).is_ok() {}
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 600,
+    };
+    // SAFETY: the option is a structure of this size.
+    let set = unsafe {
+        let size = size_of_val(&linger) as libc::socklen_t;
+        let at = (&raw const linger).cast();
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            at,
+            size,
+        )
+    };
+    assert_eq!(set, 0);
+    let ready = Arc::new(PollSet::new().unwrap());
+    let listener = own_user::listen(other.ip, "near/2", ready).unwrap();
+    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap();
+    assert!(listener.accept());
+    let connection = listener.take().unwrap();
+    let answer = Packet::Answer(Hello::new(other, one.guid, Offer::new(SMALL_RING, 4791)));
+    packets::send(connection.as_fd(), &answer.encode(), &[socket.as_raw_fd()]).unwrap();
+    drop(socket);
+    dial.poll().unwrap_err();
+}
+
 #[test]
 fn an_answer_of_another_peer_or_version_is_refused() {
     let (one, other) = (end(108, 1), end(108, 2));
     let sealed = memory(1, 0);
     let dial = |packet: &[u8]| dial_wrong_peer(108, packet, &[sealed.as_raw_fd()]);
-    let answer = |from, to| Packet::Answer(Hello::new(from, to, Offer::new(SMALL_RING))).encode();
+    let answer =
+        |from, to| Packet::Answer(Hello::new(from, to, Offer::new(SMALL_RING, 4791))).encode();
     for (from, to) in [
         (End { guid: 7, ..other }, one.guid),
         (End { slot: 7, ..other }, one.guid),
@@ -347,7 +425,7 @@ fn an_answer_of_another_peer_or_version_is_refused() {
         matches!(error, DialError::Hello(HelloError::Version(_))),
         "{error}"
     );
-    let call = Packet::Call(Hello::new(other, one.guid, Offer::new(SMALL_RING))).encode();
+    let call = Packet::Call(Hello::new(other, one.guid, Offer::new(SMALL_RING, 4791))).encode();
     let error = dial(&call);
     assert!(
         matches!(error, DialError::Hello(HelloError::Foreign(64))),
@@ -399,7 +477,7 @@ fn processes_of_another_user_get_no_channel() {
         eprintln!("not tested: this process may not become another user");
         return;
     };
-    let error = Dial::start(one, other, Offer::new(SMALL_RING)).unwrap_err();
+    let error = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap_err();
     let DialError::Connection { error, .. } = error else {
         panic!("{error}");
     };
@@ -407,7 +485,7 @@ fn processes_of_another_user_get_no_channel() {
     drop(squatter);
     let mut door = Door::listen(other).unwrap();
     let dial = as_another_user(|| packet_socket(&name, false)).unwrap();
-    let hello = Packet::Call(Hello::new(one, other.guid, Offer::new(SMALL_RING)));
+    let hello = Packet::Call(Hello::new(one, other.guid, Offer::new(SMALL_RING, 4791)));
     packets::send(dial.as_fd(), &hello.encode(), &[]).unwrap();
     assert!(door.take().is_none());
     let received = packets::receive(dial.as_fd(), &mut [0; 65], true).unwrap();
@@ -418,8 +496,8 @@ fn processes_of_another_user_get_no_channel() {
 fn a_call_is_known_by_its_caller() {
     let (one, other) = (end(110, 1), end(110, 2));
     let mut door = Door::listen(other).unwrap();
-    let _dial = Dial::start(one, other, Offer::new(SMALL_RING)).unwrap();
-    let _second = Dial::start(End { slot: 3, ..one }, other, Offer::new(SMALL_RING)).unwrap();
+    let _dial = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap();
+    let _second = Dial::start(End { slot: 3, ..one }, other, Offer::new(SMALL_RING, 4791)).unwrap();
     let callers: Vec<End> = std::iter::from_fn(|| door.take())
         .map(|call: Call| call.peer())
         .collect();

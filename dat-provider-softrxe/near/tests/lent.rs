@@ -8,7 +8,7 @@ use softrxe_near::{Channel, Lender, Lent, PullError, Puller, SMALL_RING, Sender}
 /// Both ends of a channel in this process.
 fn both_ends() -> [Channel; 2] {
     let (one, memory) = Channel::create(SMALL_RING).unwrap();
-    [one, Channel::adopt(memory, SMALL_RING).unwrap()]
+    [one, Channel::adopt(&memory, SMALL_RING).unwrap()]
 }
 
 fn own_pid() -> i32 {

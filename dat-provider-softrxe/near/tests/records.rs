@@ -9,7 +9,7 @@ const SIZE: usize = 65_536;
 
 fn pair() -> (Channel, Channel) {
     let (one, memory) = Channel::create(SIZE).unwrap();
-    let other = Channel::adopt(memory, SIZE).unwrap();
+    let other = Channel::adopt(&memory, SIZE).unwrap();
     (one, other)
 }
 

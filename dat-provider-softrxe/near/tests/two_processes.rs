@@ -125,8 +125,8 @@ fn peer() {
         return;
     };
     let ip = address.parse().expect("an address");
-    let mut dial =
-        Dial::start(end(ip, 2), end(ip, 1), Offer::new(SMALL_RING)).expect("the parent listens");
+    let mut dial = Dial::start(end(ip, 2), end(ip, 1), Offer::new(SMALL_RING, 4791))
+        .expect("the parent listens");
     sleep_on(dial.as_raw_fd());
     if let Ok(free) = std::env::var(FREE) {
         leave_descriptors(free.parse().expect("a number"));
@@ -177,7 +177,7 @@ fn start_by(mut command: Command, ip: IpAddr) -> (Process, Agreed) {
         assert!(process.0.try_wait().unwrap().is_none(), "it runs");
         std::thread::sleep(Duration::from_millis(1));
         if let Some(call) = door.take() {
-            return (process, call.answer(Offer::new(SMALL_RING)).unwrap());
+            return (process, call.answer(Offer::new(SMALL_RING, 4791)).unwrap());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Closes sockets into which another user may have sent descriptors, without waiting.
+//! Closes sockets into which another user may have sent descriptors, and descriptors of peers that are not what they should be, without waiting.
 //!
 //! The close of a UNIX socket closes the descriptors that wait in it. One of them may be a TCP socket with `SO_LINGER` and
 //! unsent data. The thread that makes the last close of such a socket waits for as long as the other user chose.
@@ -39,7 +39,19 @@ impl Drop for ListeningSocket {
 
 /// Closes `sockets`.
 pub(crate) fn discard(sockets: Vec<CloseOnFork<OwnedFd>>) {
-    if sockets.is_empty() || unix_socket::refuses_descriptors() {
+    if !unix_socket::refuses_descriptors() {
+        close_elsewhere(sockets);
+    }
+}
+
+/// Closes descriptors that a peer has sent, and that are not what they should be.
+pub fn discard_received(descriptors: Vec<OwnedFd>) {
+    close_elsewhere(descriptors);
+}
+
+/// Drops `sockets`, which another thread closes last.
+fn close_elsewhere<T>(sockets: Vec<T>) {
+    if sockets.is_empty() {
         return;
     }
     let (copied, is_copied) = sync_channel(1);
@@ -52,10 +64,10 @@ pub(crate) fn discard(sockets: Vec<CloseOnFork<OwnedFd>>) {
         let _ = is_closed.recv();
     });
     if let Err(error) = &thread {
-        tracing::debug!(%error, "no thread to close a socket of another user");
+        tracing::debug!(%error, "no thread to close a descriptor of another process");
     } else if is_copied.recv() != Ok(true) {
         tracing::debug!(
-            "no descriptor table of its own for a thread that closes a socket of another user"
+            "no descriptor table of its own for a thread that closes a descriptor of another process"
         );
     }
     drop(sockets);

@@ -15,7 +15,7 @@
 
 pub mod address;
 pub mod credentials;
-mod discard;
+pub mod discard;
 pub mod fork;
 pub mod holder;
 mod limits;

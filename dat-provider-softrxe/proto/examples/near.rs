@@ -118,7 +118,7 @@ impl Side {
 
     fn connect(&mut self, guid: u64, qpn: Qpn) {
         let remote: SocketAddr = ([127, 0, 0, 9], 4791).into();
-        let up = self.engine.near_up(ID, remote.ip(), guid, MTU);
+        let up = self.engine.near_up(ID, remote, guid, MTU);
         up.expect("a channel");
         let path = Path {
             remote,

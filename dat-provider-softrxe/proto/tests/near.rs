@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use common::channel::{self, ID, LOOP};
@@ -107,9 +108,7 @@ fn a_foreign_peer_gets_no_channel() {
     let [peer, here] = [0, 1].map(|side| pair.sides[side].address);
     let (now, qpn) = (pair.now, pair.sides[1].qp());
     let engine = &mut pair.sides[1].engine;
-    engine
-        .near_up(ID, peer.ip(), stranger::FOREIGN, 4096)
-        .unwrap();
+    engine.near_up(ID, peer, stranger::FOREIGN, 4096).unwrap();
     engine.listen(SERVICE).unwrap();
     let names = (stranger::FOREIGN, 5, Qpn::new(6));
     let mut req = stranger::req(peer.ip(), here.ip(), SERVICE, names);
@@ -127,6 +126,37 @@ fn a_foreign_peer_gets_no_channel() {
         panic!("no REP");
     };
     assert_eq!(rep.qkey, 0);
+}
+
+/// Another user of the host has learned the GUID of an engine, and names its live queue pair. The answer would reach that queue pair.
+#[test]
+fn a_request_in_the_name_of_a_channels_peer_gets_no_channel() {
+    let mut pair = Pair::with("near_named", 1, |config| {
+        config.offer = config.offer.with(Capabilities::NEAR);
+    });
+    let [peer, here] = [0, 1].map(|side| pair.sides[side].address);
+    let (now, guid) = (pair.now, pair.sides[0].engine.guid());
+    let qpns: [Qpn; 3] = std::array::from_fn(|_| pair.sides[1].qp());
+    let engine = &mut pair.sides[1].engine;
+    engine.near_up(ID, peer, guid, 4096).unwrap();
+    engine.listen(SERVICE).unwrap();
+    let sources = [
+        (SocketAddr::new(peer.ip(), peer.port() ^ 1), None),
+        (SocketAddr::new([127, 0, 0, 99].into(), peer.port()), None),
+        (peer, Some(ID)),
+    ];
+    for (id, ((source, near), qpn)) in sources.into_iter().zip(qpns).enumerate() {
+        let names = (guid, 5 + id as u32, Qpn::new(6));
+        let mut req = stranger::req(source.ip(), here.ip(), SERVICE, names);
+        req.qkey = Offer::CURRENT.with(Capabilities::NEAR).word();
+        stranger::inject(engine, now, source, 1 + id as u64, &CmMessage::Req(req));
+        let Some(Event::Cm(request)) = engine.poll_event() else {
+            panic!("no request from {source}");
+        };
+        let accept = Accept::new(b"");
+        engine.accept(now, request.id, qpn, &accept).unwrap();
+        assert_eq!(engine.near_of(request.id), near, "{source}");
+    }
 }
 
 /// Connects two queue pairs of side 0 to each other. Returns them and their ids.
@@ -322,10 +352,13 @@ fn the_end_of_a_channel_breaks_its_connections() {
     assert_eq!((qpn, connection), (a, Some(client)));
     assert_eq!(side.engine.qp_state(a), Some(QpState::Error));
     assert_eq!(side.engine.qp_state(c), Some(QpState::ReadyToSend));
-    let (guid, ip) = (pair.sides[1].engine.guid(), pair.sides[1].address.ip());
-    assert_eq!(pair.sides[0].engine.near_to(guid), None);
+    let (guid, source) = (pair.sides[1].engine.guid(), pair.sides[1].address);
+    assert_eq!(pair.sides[0].engine.near_to(source, guid), None);
     // The id is free; the old queue pair does not use the new channel.
-    pair.sides[0].engine.near_up(ID, ip, guid, 1024).unwrap();
+    pair.sides[0]
+        .engine
+        .near_up(ID, source, guid, 1024)
+        .unwrap();
     pair.sides[0].engine.disconnect(pair.now, client).unwrap();
     assert!(!pair.sides[0].engine.has_near(ID));
     pair.run();
@@ -445,8 +478,10 @@ fn a_queue_pair_is_used_again_after_its_channel_ended() {
         assert!(!side.engine.owes_ack());
         side.engine.reset_qp(pair.now, qpn);
         side.completions.clear();
-        let (guid, ip) = (1000, side.address.ip());
-        side.engine.near_up(ID, ip, guid, pair.channel_mtu).unwrap();
+        let (guid, source) = (1000, side.address);
+        side.engine
+            .near_up(ID, source, guid, pair.channel_mtu)
+            .unwrap();
     }
     pair.join(qpns, [Psn::new(7), Psn::new(8)]);
     let back = pair.sides[0].memory.register(vec![0; 64], ALL);
@@ -489,21 +524,27 @@ fn an_engine_says_whether_queue_pairs_use_datagrams() {
 #[test]
 fn a_channel_is_named_once_and_has_an_mtu_that_exists() {
     let mut pair = Pair::new("near_names");
-    let ip = pair.sides[1].address.ip();
+    let source = pair.sides[1].address;
     let engine: &mut Engine<TestMemory> = &mut pair.sides[0].engine;
     for mtu in [0, 128, 255, 1000, 32_769, u16::MAX] {
         assert!(matches!(
-            engine.near_up(ID, ip, 5, mtu),
+            engine.near_up(ID, source, 5, mtu),
             Err(QpError::Invalid(_))
         ));
     }
-    assert_eq!(engine.near_to(5), None);
-    assert_eq!(engine.near_up(ID, ip, 5, 256), Ok(()));
+    assert_eq!(engine.near_to(source, 5), None);
+    assert_eq!(engine.near_up(ID, source, 5, 256), Ok(()));
     assert!(matches!(
-        engine.near_up(ID, ip, 6, 256),
+        engine.near_up(ID, source, 6, 256),
         Err(QpError::Invalid(_))
     ));
-    assert_eq!((engine.near_to(5), engine.near_to(6)), (Some(ID), None));
+    assert_eq!(engine.near_to(source, 5), Some(ID));
+    assert_eq!(engine.near_to(source, 6), None);
+    let elsewhere = ["127.9.9.9:1", "127.9.9.9:4791"].map(|at| at.parse().unwrap());
+    let port = SocketAddr::new(source.ip(), source.port() ^ 1);
+    for other in elsewhere.into_iter().chain([port]) {
+        assert_eq!(engine.near_to(other, 5), None, "{other}");
+    }
     assert!(!engine.has_near(ID) && !engine.has_near(NearId(u16::MAX)));
     let qpn = pair.sides[0].qp();
     for (link, mtu) in [

@@ -113,7 +113,7 @@ fn a_datagram_goes_over_the_wire_where_the_channel_has_no_room_for_it() {
     }
     pair.channels.as_mut().unwrap().room = None;
     pair.sides[0].engine.near_down(pair.now, ID);
-    let peer = (pair.sides[1].address.ip(), 7);
+    let peer = (pair.sides[1].address, 7);
     let up = pair.sides[0].engine.near_up(ID, peer.0, peer.1, 512);
     up.unwrap();
     pair.receive(1, qpns[1], 3, &[into]);

@@ -132,7 +132,8 @@ impl Hub {
             descriptors.liveness().add(door.as_raw_fd())?;
             descriptors.add_listener(door.listener());
         }
-        let near = Near::new(settings.near_pull)?;
+        let port = ports.socket().local().port();
+        let near = Near::new(settings.near_pull, port)?;
         descriptors.add(near.descriptor())?;
         let mut config = config(ip, &mut ports, &settings, secrets.engine, secrets.guid)?;
         if near_dial.door().is_some() {

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 use softrxe_near::agreement::{Bell, Offer, ring_size};
@@ -61,6 +62,8 @@ pub(crate) struct Near {
     ended: bool,
     /// Long messages are copied once where the kernel allows it.
     lends: bool,
+    /// UDP port that this engine sends from.
+    port: u16,
     /// Wake-ups of sleeping peers.
     wakes: u64,
     /// Datagrams that were sent over channels.
@@ -72,7 +75,7 @@ impl Near {
     ///
     /// # Errors
     /// As `epoll_create1`.
-    pub(crate) fn new(lends: bool) -> io::Result<Self> {
+    pub(crate) fn new(lends: bool, port: u16) -> io::Result<Self> {
         Ok(Self {
             channels: Vec::new(),
             by_peer: HashMap::new(),
@@ -88,6 +91,7 @@ impl Near {
             unpublished: false,
             ended: false,
             lends,
+            port,
             wakes: 0,
             datagrams: 0,
         })
@@ -107,8 +111,10 @@ impl Near {
     /// that does not copy from its memory.
     pub(crate) fn offer(&self, channels: usize) -> Option<Offer> {
         let ring = ring_size(channels)?;
-        let events = self.lends;
-        Some(Offer { ring, events })
+        Some(Offer {
+            events: self.lends,
+            ..Offer::new(ring, self.port)
+        })
     }
 
     /// Returns how often this process woke a peer that slept.
@@ -121,7 +127,7 @@ impl Near {
         self.by_peer.contains_key(&peer)
     }
 
-    /// Adds the channel to `peer`, whose CA GUID is `guid`. `bell` is `None` for this engine itself.
+    /// Adds the channel to `peer`, whose CA GUID is `guid` and which sends from UDP port `port`. `bell` is `None` for this engine itself.
     ///
     /// # Errors
     /// As `epoll_ctl`.
@@ -129,7 +135,7 @@ impl Near {
         &mut self,
         engine: &mut Engine<Regions>,
         peer: LocalPeer,
-        guid: u64,
+        (guid, port): (u64, u16),
         channel: Channel,
         bell: Option<Bell>,
     ) -> io::Result<()> {
@@ -141,7 +147,8 @@ impl Near {
         let index = free.unwrap_or(self.channels.len());
         let id = NearId(index as u16);
         let mut link = NearLink::new(id, channel);
-        let added = engine.near_up(id, peer.0, guid, link.mtu() as u16);
+        let source = SocketAddr::new(peer.0, port);
+        let added = engine.near_up(id, source, guid, link.mtu() as u16);
         if let Err(error) = added {
             return Err(io::Error::other(error));
         }

@@ -26,12 +26,20 @@ use crate::memory::regions::Regions;
 
 /// How long a peer that could not be dialled is left alone.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// Peers of which that is remembered.
+const MAX_FAILED: usize = 1024;
+/// How long a call waits for its answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// Own calls without an answer. Each takes a descriptor.
+const MAX_CALLS: usize = 64;
 
 /// Reason why connections to an engine of this host stay on UDP.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error("this process has as many channels as it can have")]
     TooMany,
+    #[error("{MAX_CALLS} other processes have not answered yet")]
+    TooManyCalls,
     #[error("the peer has not answered; it may be stopped or very busy")]
     Expired,
     #[error(transparent)]
@@ -48,7 +56,7 @@ impl Refusal {
     /// Returns the reason for which connections with the engine at `ip` are counted.
     fn reason(&self, ip: IpAddr) -> Fallback {
         match self {
-            Self::TooMany | Self::Watch(_) => Fallback::Resources,
+            Self::TooMany | Self::TooManyCalls | Self::Watch(_) => Fallback::Resources,
             Self::Expired => Fallback::Silent,
             Self::Dial(error) => Fallback::of_dial(error, ip),
             Self::Answer(error) => Fallback::of_answer(error),
@@ -61,6 +69,9 @@ impl Refusal {
 #[derive(Debug)]
 struct Agreement {
     state: State,
+    guid: u64,
+    /// When the peer is to have answered.
+    until: Time,
     /// The own call.
     dial: Option<Dial>,
 }
@@ -83,8 +94,9 @@ pub(crate) struct NearDial {
     agreements: HashMap<LocalPeer, Agreement>,
     /// The own calls.
     calls: PollSet,
-    /// Peers that could not be dialled, until when.
-    failed: HashMap<LocalPeer, Time>,
+    /// GUIDs of peers that could not be dialled, and until when they are left alone. Any user of the host can name a peer in a request, but
+    /// not the GUID of a process that has not started.
+    failed: HashMap<LocalPeer, (u64, Time)>,
     fallbacks: Fallbacks,
 }
 
@@ -137,7 +149,7 @@ impl NearDial {
             }
             return;
         };
-        if self.may_dial(context, (peer.ip, peer.slot)) {
+        if self.may_dial(context, peer) {
             self.begin(context, peer);
         }
     }
@@ -145,58 +157,86 @@ impl NearDial {
     /// Begins to agree on a channel with `peer`, which asks for a queue pair of datagrams. Its request does not say whether it offers
     /// one: UDP leads to the same process, the engine of this address and slot.
     pub(crate) fn dial_for_datagrams(&mut self, context: &mut Context<'_>, peer: LocalPeer) {
-        if !self.may_dial(context, peer) || !is_of_this_host(peer.0) {
-            return;
-        }
         let own = self.own;
         let (ip, slot) = peer;
         let guid = match (own.ip, own.slot) == peer {
             true => own.guid,
             false => ANY_GUID,
         };
-        self.begin(context, End { ip, slot, guid });
+        let peer = End { ip, slot, guid };
+        if self.may_dial(context, peer) && is_of_this_host(ip) {
+            self.begin(context, peer);
+        }
     }
 
     /// Returns whether `peer` may be dialled: there is neither a channel to it, nor an agreement under way, nor one that failed a moment ago.
-    fn may_dial(&self, context: &Context<'_>, peer: LocalPeer) -> bool {
-        let retry = self.failed.get(&peer);
+    fn may_dial(&self, context: &Context<'_>, peer: End) -> bool {
+        let name = (peer.ip, peer.slot);
+        let failed = self.failed.get(&name);
+        let is_left_alone =
+            failed.is_some_and(|(guid, until)| *guid == peer.guid && context.now < *until);
         self.door.is_some()
-            && !context.near.is_up(peer)
-            && !self.agreements.contains_key(&peer)
-            && retry.is_none_or(|until| *until <= context.now)
+            && !context.near.is_up(name)
+            && !self.agreements.contains_key(&name)
+            && !is_left_alone
     }
 
     fn begin(&mut self, context: &mut Context<'_>, peer: End) {
         if let Err(refusal) = self.start(context, peer) {
-            self.refuse(context.now, (peer.ip, peer.slot), &refusal);
+            self.refuse(context.now, peer, &refusal);
         }
     }
 
     fn start(&mut self, context: &mut Context<'_>, peer: End) -> Result<(), Refusal> {
+        self.end_old_calls(context.now);
+        if self.agreements.len() >= MAX_CALLS {
+            return Err(Refusal::TooManyCalls);
+        }
         let count = context.near.count() + self.agreements.len();
         let offer = context.near.offer(count).ok_or(Refusal::TooMany)?;
         let name = (peer.ip, peer.slot);
         if peer == self.own {
             let channel = Channel::looped(offer.ring)?;
             let Context { engine, near, .. } = context;
-            near.add(engine, name, peer.guid, channel, None)?;
+            near.add(engine, name, (peer.guid, offer.port), channel, None)?;
             return Ok(());
         }
         let (state, _) = State::Down.step(Event::Wanted, Precedence::between(&self.own, &peer));
         let dial = Dial::start(self.own, peer, offer)?;
         self.calls.add(dial.as_raw_fd())?;
-        let dial = Some(dial);
-        self.agreements.insert(name, Agreement { state, dial });
+        let agreement = Agreement {
+            state,
+            guid: peer.guid,
+            until: context.now + ANSWER_WITHIN,
+            dial: Some(dial),
+        };
+        self.agreements.insert(name, agreement);
         Ok(())
     }
 
-    fn refuse(&mut self, now: Time, peer: LocalPeer, refusal: &Refusal) {
-        let reason = refusal.reason(peer.0);
+    /// Gives up the agreements that take too long. A call whose request was refused has no other end, if the peer does not answer.
+    fn end_old_calls(&mut self, now: Time) {
+        let is_old = |(name, agreement): (&LocalPeer, &Agreement)| {
+            (agreement.until <= now).then_some((*name, agreement.guid))
+        };
+        let old: Vec<_> = self.agreements.iter().filter_map(is_old).collect();
+        for ((ip, slot), guid) in old {
+            self.forget((ip, slot));
+            self.refuse(now, End { ip, slot, guid }, &Refusal::Expired);
+        }
+    }
+
+    fn refuse(&mut self, now: Time, peer: End, refusal: &Refusal) {
+        let reason = refusal.reason(peer.ip);
         let why = reason.text();
         tracing::info!(?peer, %refusal, "connections to another process stay on UDP: {why}");
-        self.fallbacks.remember(now, peer, reason, true);
-        self.failed.retain(|_, until| now < *until);
-        self.failed.insert(peer, now + RETRY_AFTER);
+        let name = (peer.ip, peer.slot);
+        self.fallbacks.remember(now, name, reason, true);
+        if self.failed.len() == MAX_FAILED {
+            // A peer that is forgotten is dialled again, which costs less than a search for the oldest.
+            self.failed.clear();
+        }
+        self.failed.insert(name, (peer.guid, now + RETRY_AFTER));
     }
 
     /// Returns the descriptor on which the agreement with `peer` goes on, if it is under way.
@@ -208,8 +248,10 @@ impl NearDial {
 
     /// Gives up the agreement with `peer`, which takes too long.
     pub(crate) fn give_up(&mut self, context: &mut Context<'_>, peer: LocalPeer) {
+        let guid = self.agreements.get(&peer).map_or(ANY_GUID, |a| a.guid);
+        let (ip, slot) = peer;
         self.forget(peer);
-        self.refuse(context.now, peer, &Refusal::Expired);
+        self.refuse(context.now, End { ip, slot, guid }, &Refusal::Expired);
     }
 
     /// Counts and logs the connection `id`, which is established, if it stayed on UDP and its peer is an engine of this project, on
@@ -270,36 +312,37 @@ impl NearDial {
                 Ok(Some(agreed)) => {
                     self.calls.remove(agreed.bell.as_raw_fd());
                     if let Err(refusal) = add(context, dial.peer(), agreed) {
-                        self.refuse(context.now, name, &refusal);
+                        self.refuse(context.now, dial.peer(), &refusal);
                     }
                 }
                 Err(error) => {
-                    let precedence = Precedence::between(&self.own, &dial.peer());
-                    self.dial_failed(context.now, name, agreement, precedence, error);
+                    let peer = dial.peer();
+                    self.dial_failed(context.now, peer, agreement, error);
                 }
             }
         }
     }
 
-    fn dial_failed(
-        &mut self,
-        now: Time,
-        name: LocalPeer,
-        agreement: Agreement,
-        precedence: Precedence,
-        error: DialError,
-    ) {
+    fn dial_failed(&mut self, now: Time, peer: End, agreement: Agreement, error: DialError) {
         let event = match error {
             DialError::Refused(Reason::Crossed) => Event::Crossed,
             _ => Event::Failed,
         };
+        let precedence = Precedence::between(&self.own, &peer);
         let (state, action) = agreement.state.step(event, precedence);
+        let until = agreement.until;
         agreement.drop_dial(&self.calls);
         if action == Action::GiveUp {
-            self.refuse(now, name, &error.into());
+            self.refuse(now, peer, &error.into());
         } else {
-            let dial = None;
-            self.agreements.insert(name, Agreement { state, dial });
+            let awaits_call = Agreement {
+                state,
+                guid: peer.guid,
+                until,
+                dial: None,
+            };
+            let name = (peer.ip, peer.slot);
+            self.agreements.insert(name, awaits_call);
         }
     }
 
@@ -329,7 +372,7 @@ impl NearDial {
             }
         };
         if let Err(refusal) = done.and_then(|agreed| add(context, peer, agreed)) {
-            self.refuse(context.now, name, &refusal);
+            self.refuse(context.now, peer, &refusal);
         }
     }
 }
@@ -376,10 +419,15 @@ fn project_peer(engine: &Engine<Regions>, id: CmId) -> Option<LocalPeer> {
 
 /// Adds a channel that both sides agreed on.
 fn add(context: &mut Context<'_>, peer: End, agreed: Agreed) -> Result<(), Refusal> {
-    let Agreed { channel, bell } = agreed;
+    let Agreed {
+        channel,
+        bell,
+        port,
+    } = agreed;
     tracing::debug!(?peer, "connections use shared memory");
     let Context { engine, near, .. } = context;
-    near.add(engine, (peer.ip, peer.slot), peer.guid, channel, Some(bell))?;
+    let (name, whose) = ((peer.ip, peer.slot), (peer.guid, port));
+    near.add(engine, name, whose, channel, Some(bell))?;
     Ok(())
 }
 
@@ -415,6 +463,49 @@ mod tests {
         let mut counters = near_dial.counters();
         counters.retain(|(_, value)| *value > 0);
         counters
+    }
+
+    /// Any user can send a request with the slot of a process that is about to start.
+    #[test]
+    fn a_failed_call_leaves_the_other_engines_of_that_slot_free() {
+        let hub = test_hub("127.77.6.3");
+        let ip = "127.77.6.4".parse().unwrap();
+        let peer = |slot, guid| End { ip, slot, guid };
+        let mut state = hub.state.lock();
+        let (near_dial, mut context) = state.near_parts(clock::now());
+        near_dial.begin(&mut context, peer(1, 9));
+        assert!(!near_dial.may_dial(&context, peer(1, 9)));
+        assert!(near_dial.may_dial(&context, peer(1, 10)));
+        assert!(near_dial.may_dial(&context, peer(1, ANY_GUID)));
+        context.now = context.now + RETRY_AFTER;
+        assert!(near_dial.may_dial(&context, peer(1, 9)));
+        for slot in 0..2 * MAX_FAILED as u16 {
+            near_dial.begin(&mut context, peer(slot, 9));
+        }
+        assert!((1..=MAX_FAILED).contains(&near_dial.failed.len()));
+    }
+
+    /// Peers that take calls and never answer them, for requests that were refused meanwhile.
+    #[test]
+    fn calls_without_an_answer_are_few_and_end() {
+        let hub = test_hub("127.77.6.5");
+        let ip = "127.77.6.6".parse().unwrap();
+        let peer = |slot| End { ip, slot, guid: 9 };
+        let doors: Vec<_> = (0..=MAX_CALLS as u16)
+            .map(|slot| Door::listen(peer(slot)).unwrap())
+            .collect();
+        let last = MAX_CALLS as u16;
+        let mut state = hub.state.lock();
+        let (near_dial, mut context) = state.near_parts(clock::now());
+        for slot in 0..last {
+            near_dial.start(&mut context, peer(slot)).unwrap();
+        }
+        let refused = near_dial.start(&mut context, peer(last)).unwrap_err();
+        assert!(matches!(refused, Refusal::TooManyCalls), "{refused}");
+        context.now = context.now + ANSWER_WITHIN;
+        near_dial.start(&mut context, peer(last)).unwrap();
+        assert_eq!(near_dial.agreements.len(), 1);
+        drop(doors);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
+use dat_os::eventfd::EventFd;
+use softrxe_port::discard::discard_received;
 use softrxe_port::fork::CloseOnFork;
 use softrxe_port::own_user;
 use softrxe_port::packets::{self, Incoming};
@@ -53,6 +55,10 @@ pub enum DialError {
     /// The answer states event descriptors, which this process did not offer.
     #[error("the peer's answer states event descriptors, which were not offered")]
     NotOffered,
+    /// A descriptor that came for wake-ups is none for events. One that is always readable would keep this process from sleeping, and the
+    /// peer's own end of the connection would hide its end.
+    #[error("the peer's answer comes with wake-ups that are no event descriptors")]
+    NoEvents,
     /// The peer's memory cannot be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
@@ -103,25 +109,34 @@ impl Dial {
         let mut bytes = [0; LENGTH + 1];
         let received = packets::receive(connection.as_fd(), &mut bytes, true);
         let peer = self.peer;
-        let (length, descriptors) =
+        let (length, mut descriptors) =
             match received.map_err(|error| DialError::Connection { peer, error })? {
                 Incoming::Empty => return Ok(None),
                 Incoming::Closed => return Err(DialError::Closed),
                 Incoming::Packet(length, descriptors) => (length, descriptors),
             };
-        let (channel, wakes, peer) = self.adopt(&bytes[..length], descriptors)?;
-        self.peer = peer;
+        let adopted = self.adopt(&bytes[..length], &mut descriptors);
+        let (channel, wakes, hello) = adopted.inspect_err(|_| {
+            // One of another kind may make the thread wait that closes it.
+            discard_received(std::mem::take(&mut descriptors));
+        })?;
+        self.peer = hello.from;
         let connection = self.connection.take().ok_or(DialError::Closed)?;
         let bell = Bell::new(connection, wakes);
-        Ok(Some(Agreed { channel, bell }))
+        let port = hello.port;
+        Ok(Some(Agreed {
+            channel,
+            bell,
+            port,
+        }))
     }
 
-    /// Checks an answer and maps the memory that came with it. Returns the peer as it names itself.
+    /// Checks an answer and maps the memory that came with it. Returns what the peer says as well. Descriptors that were not checked are left.
     fn adopt(
         &self,
         answer: &[u8],
-        mut descriptors: Vec<OwnedFd>,
-    ) -> Result<(Channel, Option<Wakes>, End), DialError> {
+        descriptors: &mut Vec<OwnedFd>,
+    ) -> Result<(Channel, Option<Wakes>, Hello), DialError> {
         let hello = match Packet::decode(answer)? {
             Packet::Answer(hello) => hello,
             Packet::Refusal(reason) => return Err(DialError::Refused(reason)),
@@ -148,18 +163,20 @@ impl Dial {
         if found != stated {
             return Err(DialError::Descriptors { found, stated });
         }
+        if !descriptors[1..]
+            .iter()
+            .all(|fd| EventFd::is_one(fd.as_fd()))
+        {
+            return Err(DialError::NoEvents);
+        }
+        let channel = Channel::adopt(&descriptors[0], ring)?;
         let wakes = <[OwnedFd; 2]>::try_from(descriptors.split_off(1)).ok();
         let wakes = wakes.map(Wakes::adopt).transpose();
         let failed = |error| DialError::Connection {
             peer: self.peer,
             error,
         };
-        let memory = descriptors.remove(0);
-        Ok((
-            Channel::adopt(memory, ring)?,
-            wakes.map_err(failed)?,
-            wanted,
-        ))
+        Ok((channel, wakes.map_err(failed)?, hello))
     }
 }
 

@@ -190,14 +190,23 @@ impl Call {
         let wakes = wanted.then(Wakes::new).and_then(Result::ok);
         // The caller has to know what this process signals: its kernel may pass on fewer descriptors than were sent.
         let events = wakes.is_some();
-        let answer =
-            Packet::Answer(Hello::new(self.own, peer.guid, Offer { ring, events })).encode();
+        let offer = Offer {
+            ring,
+            events,
+            ..offer
+        };
+        let answer = Packet::Answer(Hello::new(self.own, peer.guid, offer)).encode();
         let mut descriptors = vec![memory.as_raw_fd()];
         descriptors.extend(wakes.iter().flat_map(Wakes::for_peer));
         packets::send(self.connection.as_fd(), &answer, &descriptors)
             .map_err(|error| AnswerError::Send { peer, error })?;
         let bell = Bell::new(self.connection, wakes);
-        Ok(Agreed { channel, bell })
+        let port = self.hello.port;
+        Ok(Agreed {
+            channel,
+            bell,
+            port,
+        })
     }
 
     /// Refuses the call.

@@ -15,6 +15,8 @@
 //! | 40 | address of the sender, IPv4 in IPv6's mapped form |
 //! | 56 | event descriptors: in a call 1 if they may come with the answer, in an answer 1 if they do |
 //! | 57 | 0 |
+//! | 58 | UDP port that the sender's engine sends from |
+//! | 60 | 0 |
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -26,7 +28,7 @@ pub const LENGTH: usize = 64;
 const MAGIC: [u8; 8] = *b"dat-near";
 /// Version of packet, memory and protocol. Every version has magic number, version, kind and reason where this one has
 /// them.
-const VERSION: u16 = 5;
+const VERSION: u16 = 6;
 
 /// Why a call is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -88,6 +90,8 @@ pub struct Hello {
     pub mtu: u32,
     /// In a call: event descriptors may come with the answer. In an answer: they do.
     pub events: bool,
+    /// UDP port that the sender's engine sends from.
+    pub port: u16,
 }
 
 impl Hello {
@@ -100,6 +104,7 @@ impl Hello {
             ring: offer.ring as u32,
             mtu: mtu(offer.ring) as u32,
             events: offer.events,
+            port: offer.port,
         }
     }
 }
@@ -169,6 +174,7 @@ impl Packet {
         };
         put(40, &ip.octets());
         put(56, &[hello.events.into()]);
+        put(58, &hello.port.to_ne_bytes());
         bytes
     }
 
@@ -200,6 +206,7 @@ impl Packet {
             ring: u32::from_ne_bytes(part(bytes, 16)),
             mtu: u32::from_ne_bytes(part(bytes, 20)),
             events: bytes[56] != 0,
+            port: u16::from_ne_bytes(part(bytes, 58)),
         };
         let wrong = |name, value| Err(HelloError::Value { name, value });
         if hello.mtu as usize != mtu(hello.ring as usize) {
@@ -223,7 +230,7 @@ mod tests {
     fn hello(ip: &str) -> Hello {
         let ip = ip.parse().unwrap();
         let (slot, guid) = (0x0102, 0x1112_1314_1516_1718);
-        let offer = Offer::new(65_536);
+        let offer = Offer::new(65_536, 0x3132);
         Hello::new(End { ip, slot, guid }, 0x2122_2324_2526_2728, offer)
     }
 

@@ -54,13 +54,16 @@ pub struct Offer {
     /// Wake-ups by event descriptors. A hostile peer can make this process wait for one, so there are none with a process that this one does
     /// not see.
     pub events: bool,
+    /// The UDP port that the engine sends from. Connections over the channel are those with this port.
+    pub port: u16,
 }
 
 impl Offer {
-    /// Offers rings of at most `ring` bytes, and event descriptors.
+    /// Offers rings of at most `ring` bytes, and event descriptors, to the peers of an engine that sends from `port`.
     #[must_use]
-    pub const fn new(ring: usize) -> Self {
-        Self { ring, events: true }
+    pub const fn new(ring: usize, port: u16) -> Self {
+        let events = true;
+        Self { ring, events, port }
     }
 
     /// Returns the offer for the peer of `connection`. One in another PID namespace that this process does not see, as a container that
@@ -79,6 +82,8 @@ pub struct Agreed {
     pub channel: Channel,
     /// Wakes the peer, and shows its end.
     pub bell: Bell,
+    /// The UDP port that the peer sends from.
+    pub port: u16,
 }
 
 /// Returns the size of the rings of another channel of a process with `channels` of them; `None` if it has too many.

@@ -1,7 +1,7 @@
 //! Channels: records out and in, and which connections use one. A channel has a ready list of its own.
 
 use std::collections::{TryReserveError, VecDeque};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 use dat_handshake::Capabilities;
 
@@ -25,8 +25,8 @@ const MAX_TURN: u32 = 16;
 /// State of a channel.
 #[derive(Debug)]
 pub(super) struct Channel {
-    /// The peer's address, from which its datagrams come.
-    pub(super) address: IpAddr,
+    /// The peer's address and port, from which its datagrams come.
+    pub(super) address: SocketAddr,
     guid: u64,
     pub(super) mtu: u16,
     /// Connected queue pairs.
@@ -138,7 +138,7 @@ fn general<M: Memory>(
 }
 
 impl<M: Memory> Engine<M> {
-    /// Begins to use channel `id` for connections with the engine of this address and CA GUID, which may be this engine. Connections that
+    /// Begins to use channel `id` for connections with the engine of this CA GUID that sends from this address, which may be this engine. Connections that
     /// are accepted or established before stay on the wire. `mtu` is the longest payload of a record; both engines have the
     /// same.
     ///
@@ -147,7 +147,7 @@ impl<M: Memory> Engine<M> {
     pub fn near_up(
         &mut self,
         id: NearId,
-        address: IpAddr,
+        address: SocketAddr,
         guid: u64,
         mtu: u16,
     ) -> Result<(), QpError> {
@@ -199,11 +199,15 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Returns the channel that new connections with the engine of this CA GUID use.
+    /// Returns the channel that new connections with the engine of this CA GUID use. `source` is where its datagrams come from: anyone who
+    /// has connected to the engine knows its GUID, but no other user of the host can send from its port.
     #[must_use]
-    pub fn near_to(&self, guid: u64) -> Option<NearId> {
-        let mut all = self.channels.iter();
-        let index = all.position(|c| c.as_ref().is_some_and(|c| c.guid == guid))?;
+    pub fn near_to(&self, source: SocketAddr, guid: u64) -> Option<NearId> {
+        let is_its = |c: &Channel| c.guid == guid && c.address == source;
+        let index = self
+            .channels
+            .iter()
+            .position(|c| c.as_ref().is_some_and(is_its))?;
         u16::try_from(index).ok().map(NearId)
     }
 
@@ -519,10 +523,10 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Chooses the link of a connection whose peer's GUID and offer are known. The passive side states the choice in its REP.
+    /// Chooses the link of a connection whose peer's address, GUID and offer are known. The passive side states the choice in its REP.
     pub(super) fn choose_link(&mut self, id: u32) {
         let Some(c) = self.cm.get(id) else { return };
-        let near = self.near_to(c.remote_guid);
+        let near = self.near_to(c.remote, c.remote_guid);
         let near = near.filter(|_| c.agreement.has(Capabilities::NEAR));
         let mtu = near.and_then(|near| Some(self.channel(near)?.mtu));
         let Some(c) = self.cm.get_mut(id) else { return };

@@ -64,7 +64,7 @@ impl<M: Memory> Engine<M> {
         let Some(channel) = self.channel(id) else {
             return;
         };
-        let source = channel.address;
+        let source = channel.address.ip();
         self.with_qp(now, slot, |qp, cx| qp.handle_datagram(cx, source, packet));
     }
 }

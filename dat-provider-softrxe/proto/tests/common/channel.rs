@@ -151,7 +151,7 @@ impl Pair {
     /// Opens the channels, for connections that begin from now on.
     pub fn open_channels(&mut self, mtu: u16) {
         let guids = [0, 1].map(|side: usize| self.sides[side].engine.guid());
-        let addresses = [0, 1].map(|side: usize| self.sides[side].address.ip());
+        let addresses = [0, 1].map(|side: usize| self.sides[side].address);
         for side in 0..2 {
             let engine = &mut self.sides[side].engine;
             let (own, peer) = (side, 1 - side);

@@ -446,7 +446,8 @@ mod tests {
     fn add(hub: &Hub, peer: End, channel: Channel, bell: Option<Bell>) {
         let State { engine, near, .. } = &mut *hub.state.lock();
         let name = (peer.ip, peer.slot);
-        near.add(engine, name, peer.guid, channel, bell).unwrap();
+        near.add(engine, name, (peer.guid, 4791), channel, bell)
+            .unwrap();
     }
 
     fn end(address: &str, slot: u16) -> End {
@@ -516,7 +517,11 @@ mod tests {
             let (near_dial, mut context) = state.near_parts(now);
             near_dial.dial_for_datagrams(&mut context, name);
         }
-        let answered = door.take().unwrap().answer(Offer::new(LARGE_RING)).unwrap();
+        let answered = door
+            .take()
+            .unwrap()
+            .answer(Offer::new(LARGE_RING, 4791))
+            .unwrap();
         hub.await_channel_for_datagrams(name);
         assert_eq!(hub.state.lock().near.count(), 1);
         let mut sender = answered.channel.sender;
@@ -532,9 +537,13 @@ mod tests {
         let hub = test_hub("127.77.5.7");
         let ends = [1, 2].map(|slot| end("127.77.5.8", slot));
         let mut door = Door::listen(ends[0]).unwrap();
-        let mut dial = Dial::start(ends[1], ends[0], Offer::new(LARGE_RING)).unwrap();
-        let answered = door.take().unwrap().answer(Offer::new(LARGE_RING)).unwrap();
-        let Agreed { channel, bell } = dial.poll().unwrap().unwrap();
+        let mut dial = Dial::start(ends[1], ends[0], Offer::new(LARGE_RING, 4791)).unwrap();
+        let answered = door
+            .take()
+            .unwrap()
+            .answer(Offer::new(LARGE_RING, 4791))
+            .unwrap();
+        let Agreed { channel, bell, .. } = dial.poll().unwrap().unwrap();
         add(&hub, ends[0], channel, Some(bell));
         let first = round(&hub);
         assert!(first.may_sleep && !first.hung_up);
