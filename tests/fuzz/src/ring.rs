@@ -69,7 +69,7 @@ fn address(at: NonNull<u8>) -> usize {
 pub fn ring(bytes: &[u8]) {
     let (one, memory) = Channel::create(SIZE).expect("memory for a channel");
     let file = File::from(memory.try_clone().expect("a descriptor"));
-    let other = Channel::adopt(memory, SIZE).expect("the same memory");
+    let other = Channel::adopt(&memory, SIZE).expect("the same memory");
     let mut number = 0;
     let ends = [one, other].map(|mut channel| {
         let space = channel.sender.space().expect("nothing is scribbled");

@@ -477,7 +477,7 @@ mod tests {
         assert!(!near_dial.may_dial(&context, peer(1, 9)));
         assert!(near_dial.may_dial(&context, peer(1, 10)));
         assert!(near_dial.may_dial(&context, peer(1, ANY_GUID)));
-        context.now = context.now + RETRY_AFTER;
+        context.now += RETRY_AFTER;
         assert!(near_dial.may_dial(&context, peer(1, 9)));
         for slot in 0..2 * MAX_FAILED as u16 {
             near_dial.begin(&mut context, peer(slot, 9));
@@ -502,7 +502,7 @@ mod tests {
         }
         let refused = near_dial.start(&mut context, peer(last)).unwrap_err();
         assert!(matches!(refused, Refusal::TooManyCalls), "{refused}");
-        context.now = context.now + ANSWER_WITHIN;
+        context.now += ANSWER_WITHIN;
         near_dial.start(&mut context, peer(last)).unwrap();
         assert_eq!(near_dial.agreements.len(), 1);
         drop(doors);

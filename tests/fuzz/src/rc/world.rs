@@ -89,7 +89,7 @@ impl World {
         let mut engine = Engine::new(config, memory.clone());
         let cq = engine.create_cq().unwrap();
         for (guid, id) in [(1, records::OTHER), (2, records::ID)] {
-            let up = engine.near_up(id, THERE.ip(), guid, mtu);
+            let up = engine.near_up(id, THERE, guid, mtu);
             up.expect("it is not in use");
         }
         let access = match input.below(8) {
