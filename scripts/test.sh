@@ -25,12 +25,12 @@ step() {
 
 # run INDEX: runs a step, and keeps its verdict.
 run() {
-    local name=${names[$1]} command=${commands[$1]} begin=$SECONDS verdict=ok before used
-    before=$(processor_time $BASHPID)
+    local name=${names[$1]} command=${commands[$1]} begin=$SECONDS verdict=ok shell=$BASHPID before used
+    before=$(processor_time "$shell")
     echo "==== $name: $command"
     eval "$command" 2>&1 | tee "$logs/$name"
     [ "${PIPESTATUS[0]}" = 0 ] || verdict=FAILED
-    used=$(($(processor_time $BASHPID) - before))
+    used=$(($(processor_time "$shell") - before))
     echo "$verdict $((SECONDS - begin))s, ${used}s of processors" >"$logs/$name.verdict"
     echo "==== $name: $verdict in $((SECONDS - begin)) s, $used s of processors, after $((SECONDS / 60)) min $((SECONDS % 60)) s; $(room)"
 }
