@@ -3,7 +3,7 @@
 //! The close of a UNIX socket closes the descriptors that wait in it. One of them may be a TCP socket with `SO_LINGER` and
 //! unsent data. The thread that makes the last close of such a socket waits for as long as the other user chose.
 //!
-//! Since Linux 6.16 sockets can refuse descriptors (`SO_PASSRIGHTS`, see [`crate::unix_socket`]), and a plain close does. On
+//! Since Linux 6.16 sockets can refuse descriptors (`SO_PASSRIGHTS`, see `unix_socket`), and a plain close does. On
 //! older kernels a short-lived thread makes the last close when it exits: the kernel does not linger in a thread that
 //! exits.
 
