@@ -341,6 +341,15 @@ fn counted(prefix: &mut Prefix, library: &str, api: &str, safety: &str, ended: &
     );
 }
 
+/// Opens "a" with this thread safety.
+fn open(registry: &Registry, thread_safe: bool) -> Table {
+    let request = Request {
+        thread_safe,
+        ..Request::new("a", (2, 0))
+    };
+    registry.lookup(&request, add).expect("it opens").table
+}
+
 #[test]
 fn a_classic_provider_is_unloaded_with_its_own_last_ia() {
     /// Runs of the libraries' finalizers.
@@ -351,13 +360,7 @@ fn a_classic_provider_is_unloaded_with_its_own_last_ia() {
     }
     let registry = prefix.registry();
     REGISTRY.set(Some(registry));
-    let open = |thread_safe| {
-        let request = Request {
-            thread_safe,
-            ..Request::new("a", (2, 0))
-        };
-        registry.lookup(&request, add).expect("it opens").table
-    };
+    let open = |thread_safe| open(registry, thread_safe);
     let ended = || ENDED.each_ref().map(|count| count.load(Ordering::Relaxed));
     let tables = [open(false), open(true)];
     assert_ne!(tables[0], tables[1]);
@@ -381,13 +384,7 @@ fn a_classic_provider_stays_when_another_one_of_its_name_is_closed() {
     );
     let registry = prefix.registry();
     REGISTRY.set(Some(registry));
-    let open = |thread_safe| {
-        let request = Request {
-            thread_safe,
-            ..Request::new("a", (2, 0))
-        };
-        registry.lookup(&request, add).expect("it opens").table
-    };
+    let open = |thread_safe| open(registry, thread_safe);
     let [classic, ours] = [open(false), open(true)];
     assert_ne!(classic, ours);
     registry.close("a", 2, ours);

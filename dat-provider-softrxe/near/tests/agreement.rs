@@ -12,6 +12,7 @@ use softrxe_near::agreement::{
     ANY_GUID, Agreed, AnswerError, Bell, Call, Dial, DialError, Door, End, Offer,
 };
 use softrxe_near::{LARGE_RING, MapError, SMALL_RING};
+use softrxe_port::fork::CloseOnFork;
 use softrxe_port::listener::Listener;
 use softrxe_port::own_user;
 use softrxe_port::packets::{self, Incoming};
@@ -27,6 +28,14 @@ fn end(test: u8, slot: u16) -> End {
 
 fn answered(dial: &mut Dial) -> Agreed {
     dial.poll().unwrap().expect("an answer waits")
+}
+
+/// `one` calls `other`, whose door is this, and gets a channel.
+fn agree(door: &mut Door, one: End, other: End) {
+    let offer = Offer::new(SMALL_RING, 4791);
+    let mut dial = Dial::start(one, other, offer).unwrap();
+    let _there = door.take().unwrap().answer(offer).unwrap();
+    answered(&mut dial);
 }
 
 fn receive_byte(agreed: &mut Agreed) -> Option<u8> {
@@ -199,13 +208,7 @@ fn a_wrong_hello_is_refused_and_the_next_call_is_served() {
     }
     assert_eq!(reply(&mut door, other, &[]), None, "closed");
     let _silent = own_user::connect(other.ip, "near/2").unwrap();
-    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap();
-    let _there = door
-        .take()
-        .unwrap()
-        .answer(Offer::new(SMALL_RING, 4791))
-        .unwrap();
-    answered(&mut dial);
+    agree(&mut door, one, other);
 }
 
 #[test]
@@ -216,13 +219,7 @@ fn callers_that_say_nothing_do_not_keep_others_out() {
         .map(|_| own_user::connect(other.ip, "near/2").unwrap())
         .collect();
     assert!(door.take().is_none());
-    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap();
-    let _there = door
-        .take()
-        .unwrap()
-        .answer(Offer::new(SMALL_RING, 4791))
-        .unwrap();
-    answered(&mut dial);
+    agree(&mut door, one, other);
     drop(silent);
     assert!(door.take().is_none());
     let ready = PollSet::new().unwrap();
@@ -264,6 +261,16 @@ fn listen(other: End, ready: &Arc<PollSet>) -> Listener {
 
 /// Dials `other`, which answers with `answer` and `descriptors`.
 fn dial_wrong(other: End, answer: &[u8], descriptors: &[RawFd]) -> DialError {
+    let (mut dial, _there) = call_that_is_answered(other, answer, descriptors);
+    dial.poll().unwrap_err()
+}
+
+/// Returns a call of `other` whose answer has not been read, and the other end of its connection.
+fn call_that_is_answered(
+    other: End,
+    answer: &[u8],
+    descriptors: &[RawFd],
+) -> (Dial, CloseOnFork<OwnedFd>) {
     let one = End {
         slot: 1,
         guid: 0x1001,
@@ -271,11 +278,11 @@ fn dial_wrong(other: End, answer: &[u8], descriptors: &[RawFd]) -> DialError {
     };
     let ready = Arc::new(PollSet::new().unwrap());
     let listener = listen(other, &ready);
-    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap();
+    let dial = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap();
     assert!(listener.accept());
     let connection = listener.take().unwrap();
     packets::send(connection.as_fd(), answer, descriptors).unwrap();
-    dial.poll().unwrap_err()
+    (dial, connection)
 }
 
 #[test]
@@ -377,13 +384,9 @@ fn a_socket_that_lingers_does_not_keep_the_caller() {
         )
     };
     assert_eq!(set, 0);
-    let ready = Arc::new(PollSet::new().unwrap());
-    let listener = own_user::listen(other.ip, "near/2", ready).unwrap();
-    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap();
-    assert!(listener.accept());
-    let connection = listener.take().unwrap();
     let answer = Packet::Answer(Hello::new(other, one.guid, Offer::new(SMALL_RING, 4791)));
-    packets::send(connection.as_fd(), &answer.encode(), &[socket.as_raw_fd()]).unwrap();
+    let descriptors = [socket.as_raw_fd()];
+    let (mut dial, _there) = call_that_is_answered(other, &answer.encode(), &descriptors);
     drop(socket);
     dial.poll().unwrap_err();
 }

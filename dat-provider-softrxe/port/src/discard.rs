@@ -44,14 +44,9 @@ pub(crate) fn discard(sockets: Vec<CloseOnFork<OwnedFd>>) {
     }
 }
 
-/// Closes descriptors that a peer has sent, and that are not what they should be.
-pub fn discard_received(descriptors: Vec<OwnedFd>) {
-    close_elsewhere(descriptors);
-}
-
-/// Drops `sockets`, which another thread closes last.
-fn close_elsewhere<T>(sockets: Vec<T>) {
-    if sockets.is_empty() {
+/// Drops the owners of `descriptors`, which another thread closes last. For those that a peer has sent, and that are not what they should be.
+pub fn close_elsewhere<T>(descriptors: Vec<T>) {
+    if descriptors.is_empty() {
         return;
     }
     let (copied, is_copied) = sync_channel(1);
@@ -60,7 +55,7 @@ fn close_elsewhere<T>(sockets: Vec<T>) {
     let thread = builder.spawn(move || {
         dat_os::signals::block_asynchronous();
         let _ = copied.send(copy_descriptor_table());
-        // Wait until `discard` dropped its sockets; this thread's exit is then the last close.
+        // Wait until the caller has dropped its descriptors; this thread's exit is then the last close.
         let _ = is_closed.recv();
     });
     if let Err(error) = &thread {
@@ -70,7 +65,7 @@ fn close_elsewhere<T>(sockets: Vec<T>) {
             "no descriptor table of its own for a thread that closes a descriptor of another process"
         );
     }
-    drop(sockets);
+    drop(descriptors);
     drop(closed);
 }
 

@@ -216,14 +216,17 @@ impl NearDial {
 
     /// Gives up the agreements that take too long. A call whose request was refused has no other end, if the peer does not answer.
     fn end_old_calls(&mut self, now: Time) {
-        let is_old = |(name, agreement): (&LocalPeer, &Agreement)| {
-            (agreement.until <= now).then_some((*name, agreement.guid))
-        };
-        let old: Vec<_> = self.agreements.iter().filter_map(is_old).collect();
-        for ((ip, slot), guid) in old {
-            self.forget((ip, slot));
-            self.refuse(now, End { ip, slot, guid }, &Refusal::Expired);
-        }
+        let all = self.agreements.iter();
+        let old = all.filter(|(_, agreement)| agreement.until <= now);
+        let old: Vec<_> = old.map(|(name, _)| *name).collect();
+        old.into_iter().for_each(|peer| self.expire(now, peer));
+    }
+
+    fn expire(&mut self, now: Time, peer: LocalPeer) {
+        let guid = self.agreements.get(&peer).map_or(ANY_GUID, |a| a.guid);
+        let (ip, slot) = peer;
+        self.forget(peer);
+        self.refuse(now, End { ip, slot, guid }, &Refusal::Expired);
     }
 
     fn refuse(&mut self, now: Time, peer: End, refusal: &Refusal) {
@@ -248,10 +251,7 @@ impl NearDial {
 
     /// Gives up the agreement with `peer`, which takes too long.
     pub(crate) fn give_up(&mut self, context: &mut Context<'_>, peer: LocalPeer) {
-        let guid = self.agreements.get(&peer).map_or(ANY_GUID, |a| a.guid);
-        let (ip, slot) = peer;
-        self.forget(peer);
-        self.refuse(context.now, End { ip, slot, guid }, &Refusal::Expired);
+        self.expire(context.now, peer);
     }
 
     /// Counts and logs the connection `id`, which is established, if it stayed on UDP and its peer is an engine of this project, on

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use dat_os::eventfd::EventFd;
-use softrxe_port::discard::discard_received;
+use softrxe_port::discard::close_elsewhere;
 use softrxe_port::fork::CloseOnFork;
 use softrxe_port::own_user;
 use softrxe_port::packets::{self, Incoming};
@@ -118,7 +118,7 @@ impl Dial {
         let adopted = self.adopt(&bytes[..length], &mut descriptors);
         let (channel, wakes, hello) = adopted.inspect_err(|_| {
             // One of another kind may make the thread wait that closes it.
-            discard_received(std::mem::take(&mut descriptors));
+            close_elsewhere(std::mem::take(&mut descriptors));
         })?;
         self.peer = hello.from;
         let connection = self.connection.take().ok_or(DialError::Closed)?;
