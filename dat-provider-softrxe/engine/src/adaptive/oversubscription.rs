@@ -84,7 +84,7 @@ pub(crate) fn rest(worked: Duration) -> Duration {
 /// How long the helper sleeps after `sched_yield`: until it may run again with a [short slice](dat_os::schedule::Slice::Short).
 pub(crate) const REST_AFTER_YIELD: Duration = Duration::from_micros(300);
 
-/// How long the helper sleeps under oversubscription while consumers poll. A consumer may stop polling at any time and only read
+/// How long the helper sleeps at first under oversubscription while consumers poll. A consumer may stop polling at any time and only read
 /// its memory; where processors are few, a peer then waits for the helper.
 pub(crate) const OVERSUBSCRIBED_POLL_SLEEP: Duration = Duration::from_micros(100);
 

@@ -149,11 +149,6 @@ impl Hub {
                 || back_off_until.map(|end| end.saturating_duration_since(Instant::now()));
             match plan {
                 Plan::SleepFor(limit) => {
-                    let limit = if oversubscribed {
-                        limit.min(OVERSUBSCRIBED_POLL_SLEEP)
-                    } else {
-                        limit
-                    };
                     let _ = on_readable([self.wakers.helper.as_raw_fd()], Some(limit));
                 }
                 Plan::SleepUntilWoken => {
@@ -249,9 +244,13 @@ impl Hub {
             if roles.watcher == Watcher::Helper {
                 roles.watcher = Watcher::None;
             }
-            Plan::SleepFor(POLL_SLEEP)
+            Plan::SleepFor(if oversubscribed {
+                OVERSUBSCRIBED_POLL_SLEEP
+            } else {
+                POLL_SLEEP
+            })
         } else {
-            plan(&mut state, driven)
+            plan(&mut state, driven, oversubscribed)
         };
         // Where another thread drives, peers need not wake this one.
         let may_sleep = matches!(plan, Plan::Watch(_)) && (busy || state.arm(now));
@@ -287,7 +286,7 @@ impl Hub {
 }
 
 /// Returns what the helper does next, and makes it the watcher if no other thread drives.
-fn plan(state: &mut State, driven: bool) -> Plan {
+fn plan(state: &mut State, driven: bool, oversubscribed: bool) -> Plan {
     let State {
         engine,
         driver,
@@ -301,11 +300,14 @@ fn plan(state: &mut State, driven: bool) -> Plan {
     }
     if driven {
         roles.watcher = Watcher::None;
-        let limit = match roles.helper_slept_for {
-            _ if !notices.any_watched() => POLL_SLEEP,
-            Duration::ZERO => FIRST_WATCHED_SLEEP,
-            last => (last * 2).min(POLL_SLEEP),
+        let (first, most) = match (notices.any_watched(), oversubscribed) {
+            (true, true) => (FIRST_WATCHED_SLEEP, OVERSUBSCRIBED_POLL_SLEEP),
+            (true, false) => (FIRST_WATCHED_SLEEP, POLL_SLEEP),
+            // The helpers of many processes that poll would take their processors at this pace.
+            (false, true) => (OVERSUBSCRIBED_POLL_SLEEP, POLL_SLEEP),
+            (false, false) => (POLL_SLEEP, POLL_SLEEP),
         };
+        let limit = (roles.helper_slept_for * 2).clamp(first, most);
         roles.helper_slept_for = limit;
         return Plan::SleepFor(limit);
     }
@@ -405,6 +407,26 @@ mod tests {
         }
         let plan = plan_after(&hub, unwatched, 8, &mut polls);
         assert_eq!(plan, Plan::SleepFor(POLL_SLEEP));
+    }
+
+    /// Where processors are few, a consumer that goes on polling is left alone for longer each time.
+    #[test]
+    fn the_helpers_sleeps_grow_beside_a_consumer_that_polls_on_a_crowded_machine() {
+        let hub = test_hub("127.77.5.14");
+        let (cq, mut polls) = (cq(&hub, false), 0);
+        let mut plan_after = |count| {
+            let mut state = hub.state.lock();
+            state.driver.oversubscription.preempted(clock::now());
+            drop(state);
+            plan_after(&hub, cq, count, &mut polls)
+        };
+        for _ in 0..2 {
+            for micros in [100, 200, 400, 800, 1000, 1000] {
+                let sleep = Plan::SleepFor(Duration::from_micros(micros));
+                assert_eq!(plan_after(8), sleep);
+            }
+            assert!(matches!(plan_after(0), Plan::Watch(_)));
+        }
     }
 
     /// A waiter polls before it sleeps, and a consumer may compute between its polls.

@@ -7,7 +7,7 @@
 //!   These times are short at first where a CNO watches a completion queue: its consumer may sleep in poll(2).
 //!   While a leader sleeps on the descriptors it rests.
 //! * Where more threads are runnable than there are processors ([`oversubscription`](crate::adaptive::oversubscription)) the helper
-//!   asks for short time slices, sleeps longer than it works and then sleeps only briefly, and a consumer yields or pauses between empty polls.
+//!   asks for short time slices, sleeps longer than it works, and sleeps only briefly when consumers begin to poll; and a consumer yields or pauses between empty polls.
 //! * The helper, a leader, or a spinning waiter without a completion queue runs upcalls, with the lock released and one of them at a time: core gets the events of a connection
 //!   in order.
 //!
