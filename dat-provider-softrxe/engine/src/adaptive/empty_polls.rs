@@ -43,6 +43,10 @@ const SWITCHES_PER_ROUND: u64 = 2;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EmptyPolls {
     row: u32,
+    /// The thread of the last poll.
+    thread: Option<usize>,
+    /// When another thread than before polled.
+    turned: Option<Time>,
     last: Option<Time>,
     yields: u32,
     polls: u32,
@@ -59,6 +63,11 @@ pub(crate) struct EmptyPolls {
 const POLLS_PER_YIELD: u32 = 4;
 /// Empty polls in a row between two pauses: some 15 us.
 const POLLS_PER_PAUSE: u32 = 32;
+/// So many times as many polls lie between yields, or pauses, of threads that poll in turn. An application's lock makes them take turns, and
+/// is held meanwhile: a thread that yields keeps it from the others.
+const TURNS: u32 = 16;
+/// How long after a turn threads count as such.
+const TIME_OF_TURNS: Duration = Duration::from_millis(10);
 /// Empty polls in a row that make a loop. A consumer that polls now and then may have computed in between.
 const POLLS_OF_A_LOOP: u32 = 8;
 /// Yields between two looks at the number of switches, and the switches that show oversubscription.
@@ -92,12 +101,13 @@ impl EmptyPolls {
             .is_some_and(|last| now.is_within(LONG_YIELD, last))
     }
 
-    /// Records an empty poll. Returns what the caller is to do. `crowded` says whether the calling thread
+    /// Records an empty poll of `thread`. Returns what the caller is to do. `crowded` says whether the calling thread
     /// waited for its processor since it was last called: a hypervisor can cause a gap as well.
     pub(crate) fn polled(
         &mut self,
         oversubscription: &mut Oversubscription,
         now: Time,
+        thread: usize,
         crowded: impl FnOnce() -> bool,
         look: impl FnOnce() -> Look,
     ) -> Idle {
@@ -109,6 +119,13 @@ impl EmptyPolls {
             self.row = 0;
         }
         self.row += 1;
+        if self
+            .thread
+            .replace(thread)
+            .is_some_and(|last| last != thread)
+        {
+            self.turned = Some(now);
+        }
         if !oversubscription.is_present(now) {
             self.polls = self.polls.wrapping_add(1);
             if self.polls.is_multiple_of(POLLS_PER_LOOK)
@@ -121,13 +138,13 @@ impl EmptyPolls {
             return Idle::Poll;
         }
         if self.computing.is_present(now) {
-            if !self.row.is_multiple_of(POLLS_PER_PAUSE) {
+            if !self.ends_row(now, POLLS_PER_PAUSE) {
                 return Idle::Poll;
             }
             self.last = None;
             return Idle::Pause;
         }
-        if !self.row.is_multiple_of(POLLS_PER_YIELD) {
+        if !self.ends_row(now, POLLS_PER_YIELD) {
             return Idle::Poll;
         }
         self.yields = self.yields.wrapping_add(1);
@@ -137,6 +154,15 @@ impl EmptyPolls {
             oversubscription.lasts(now);
         }
         Idle::Yield
+    }
+
+    /// Returns whether this poll ends a row of `polls`, or of `TURNS` times as many where several threads poll.
+    fn ends_row(&self, now: Time, polls: u32) -> bool {
+        let several = self
+            .turned
+            .is_some_and(|at| now.is_within(TIME_OF_TURNS, at));
+        self.row
+            .is_multiple_of(if several { TURNS * polls } else { polls })
     }
 
     /// Returns the switches to other threads than the helper, and the time, since the last look; `None` if that was another thread's.
@@ -197,7 +223,8 @@ mod tests {
 
         fn one(&mut self, now: Time, crowded: bool) -> Idle {
             let look = self.look;
-            self.polls.polled(&mut self.state, now, || crowded, || look)
+            self.polls
+                .polled(&mut self.state, now, look.thread, || crowded, || look)
         }
 
         /// Polls from `from` on for so many yields. Each takes `micros` and leads to another thread.
@@ -287,6 +314,25 @@ mod tests {
             of.look.switches = 1_000_000 * (n / 2048 % 2);
             assert_eq!(of.one(at(n / 2), false), Idle::Poll);
         }
+    }
+
+    #[test]
+    fn threads_that_poll_in_turn_yield_and_pause_less_often() {
+        let mut of = Consumer::default();
+        of.poll(0, 100, true);
+        let mut poll = |from, polls| {
+            let mut idle = Vec::new();
+            for n in 0_u64..polls {
+                of.look.thread = usize::from(n / 8 % 2 == 0);
+                idle.push(of.one(at(from + n / 2), true));
+            }
+            [Idle::Yield, Idle::Pause].map(|what| count(&idle, what))
+        };
+        assert_eq!(poll(4000, 640), [10, 0]);
+        // One of them goes on alone, after a while.
+        of.look.thread = 0;
+        of.state.preempted(at(30_000));
+        assert_eq!(count(&of.poll(30_000, 320, true), Idle::Yield), 80);
     }
 
     #[test]

@@ -45,8 +45,8 @@ pub(crate) enum CopyMethod {
 
 /// How long the state of a thread's signals is remembered, in nanoseconds.
 const VALIDITY: u64 = 1_000_000;
-/// Number of threads whose signals are remembered.
-const THREADS: usize = 4;
+/// Number of threads whose signals are remembered: those that poll, post and wait on one adapter, and the helper.
+const THREADS: usize = 16;
 
 /// Remembers which method the threads can use. Not `Sync`: it is under the engine's lock.
 #[derive(Debug)]
@@ -195,5 +195,25 @@ pub(crate) unsafe fn update(
             let done = signals::with_faults_unblocked(direct);
             done.unwrap_or_else(|| kernel::update(at, f))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_signals_of_threads_that_take_turns_are_queried_once() {
+        let cache = MethodCache::new();
+        let threads = 1..=THREADS;
+        for thread in threads.clone() {
+            cache.query(thread, 0);
+        }
+        let of = |seen: &Cell<(usize, CopyMethod, u64)>| seen.get().0;
+        assert!(threads.eq(cache.seen.iter().map(of)));
+        // The state of one that is queried again stays in its place.
+        cache.query(2, VALIDITY);
+        assert_eq!(cache.seen[1].get().2, 2 * VALIDITY);
+        assert!(THREADS > 8, "an MPI with four threads has a helper, too");
     }
 }
