@@ -4,17 +4,22 @@
 //!
 //! `DAT_LOG` is `error`, `warn`, `info`, `debug` or `trace`. If only DAPL's `DAPL_DBG_TYPE` or `DAT_DBG_TYPE` is set, to a value
 //! other than 0, warnings and errors are written.
+//!
+//! One place in the code writes a hundred lines a minute at most (`limit`), unless `DAT_LOG` is `debug` or `trace`.
 
+mod limit;
 mod line;
 mod spans;
 
 use std::io::Write as _;
 use std::sync::Once;
+use std::time::Instant;
 
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
+use limit::{Limit, PERIOD, Verdict};
 use line::Line;
 use spans::Spans;
 
@@ -22,12 +27,24 @@ use spans::Spans;
 struct Stderr {
     level: LevelFilter,
     spans: Spans,
+    limit: Limit,
 }
 
 impl Stderr {
     fn new(level: LevelFilter) -> Self {
-        let spans = Spans::default();
-        Self { level, spans }
+        Self {
+            level,
+            spans: Spans::default(),
+            limit: Limit::default(),
+        }
+    }
+
+    /// Returns what becomes of a line. A consumer that requests all of them gets all of them.
+    fn verdict(&self, metadata: &Metadata<'_>) -> Verdict {
+        if self.level >= LevelFilter::DEBUG {
+            return Verdict::Write { left_out: 0 };
+        }
+        self.limit.count(metadata.callsite(), Instant::now())
     }
 }
 
@@ -41,8 +58,24 @@ impl Subscriber for Stderr {
     }
 
     fn event(&self, event: &Event<'_>) {
+        let verdict = self.verdict(event.metadata());
+        if verdict == Verdict::LeaveOut {
+            return;
+        }
         let mut line = Line::default();
         event.record(&mut line);
+        match verdict {
+            Verdict::Write { left_out } if left_out > 0 => {
+                line.append(&format!(" (before it {left_out} such lines were left out)"));
+            }
+            Verdict::WriteLast => {
+                let seconds = PERIOD.as_secs();
+                line.append(&format!(
+                    " (further lines of this kind are left out, up to {seconds} s from the first one on; DAT_LOG=debug shows all)"
+                ));
+            }
+            _ => {}
+        }
         line.write(event.metadata());
     }
 
@@ -143,5 +176,19 @@ mod tests {
             assert!(tracing::enabled!(tracing::Level::ERROR));
             assert!(!tracing::enabled!(tracing::Level::INFO));
         });
+    }
+
+    #[test]
+    fn the_lines_of_a_place_are_bounded_unless_all_are_requested() {
+        for (level, written) in [(LevelFilter::WARN, 100), (LevelFilter::DEBUG, 250)] {
+            let metadata = tracing::subscriber::with_default(Stderr::new(level), || {
+                tracing::warn_span!("place").metadata()
+            });
+            let metadata = metadata.expect("warnings are enabled");
+            let subscriber = Stderr::new(level);
+            let verdicts = (0..250).map(|_| subscriber.verdict(metadata));
+            let written_now = verdicts.filter(|v| *v != Verdict::LeaveOut).count();
+            assert_eq!(written_now, written, "{level}");
+        }
     }
 }

@@ -32,6 +32,11 @@ impl Line {
         }
     }
 
+    /// Adds `text` after the fields.
+    pub(super) fn append(&mut self, text: &str) {
+        self.fields.push_str(text);
+    }
+
     /// Returns the text.
     pub(super) fn text(&self, metadata: &Metadata<'_>) -> String {
         format!(
