@@ -5,7 +5,8 @@
 //! `DAT_LOG` is `error`, `warn`, `info`, `debug` or `trace`. If only DAPL's `DAPL_DBG_TYPE` or `DAT_DBG_TYPE` is set, to a value
 //! other than 0, warnings and errors are written.
 //!
-//! One place in the code writes a hundred lines a minute at most (`limit`), unless `DAT_LOG` is `debug` or `trace`.
+//! One place in the code writes a hundred lines a minute at most (`limit`), unless `DAT_LOG` is `debug` or `trace`. This does not concern
+//! what must be seen, nor the lines of a transport in C, which all come from one place: such an event has the name [`UNLIMITED`].
 
 mod limit;
 mod line;
@@ -22,6 +23,9 @@ use tracing::{Event, Metadata, Subscriber};
 use limit::{Limit, PERIOD, Verdict};
 use line::Line;
 use spans::Spans;
+
+/// Name of events that are always written.
+pub const UNLIMITED: &str = "unlimited";
 
 /// Subscriber that writes events and closed spans of this level or a more severe one, one line each.
 struct Stderr {
@@ -41,26 +45,17 @@ impl Stderr {
 
     /// Returns what becomes of a line. A consumer that requests all of them gets all of them.
     fn verdict(&self, metadata: &Metadata<'_>) -> Verdict {
-        if self.level >= LevelFilter::DEBUG {
+        if self.level >= LevelFilter::DEBUG || metadata.name() == UNLIMITED {
             return Verdict::Write { left_out: 0 };
         }
         self.limit.count(metadata.callsite(), Instant::now())
     }
-}
 
-impl Subscriber for Stderr {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= self.level
-    }
-
-    fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(self.level)
-    }
-
-    fn event(&self, event: &Event<'_>) {
+    /// Returns the line of an event, unless it is left out.
+    fn line(&self, event: &Event<'_>) -> Option<Line> {
         let verdict = self.verdict(event.metadata());
         if verdict == Verdict::LeaveOut {
-            return;
+            return None;
         }
         let mut line = Line::default();
         event.record(&mut line);
@@ -76,7 +71,23 @@ impl Subscriber for Stderr {
             }
             _ => {}
         }
-        line.write(event.metadata());
+        Some(line)
+    }
+}
+
+impl Subscriber for Stderr {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= self.level
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.level)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        if let Some(line) = self.line(event) {
+            line.write(event.metadata());
+        }
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
@@ -133,7 +144,7 @@ pub fn install() {
 /// Writes an error that the user must see even if the environment requests no messages. `DAT_LOG=off` suppresses it.
 pub fn say(text: &str) {
     if tracing::enabled!(tracing::Level::ERROR) {
-        tracing::error!("{text}");
+        tracing::error!(name: UNLIMITED, "{text}");
     } else if std::env::var_os("DAT_LOG").is_none() {
         let line = format!("dat: {text}\n");
         // An error cannot be reported.
@@ -143,6 +154,8 @@ pub fn say(text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
 
     fn of(pairs: &[(&str, &str)]) -> LevelFilter {
@@ -178,17 +191,54 @@ mod tests {
         });
     }
 
-    #[test]
-    fn the_lines_of_a_place_are_bounded_unless_all_are_requested() {
-        for (level, written) in [(LevelFilter::WARN, 100), (LevelFilter::DEBUG, 250)] {
-            let metadata = tracing::subscriber::with_default(Stderr::new(level), || {
-                tracing::warn_span!("place").metadata()
-            });
-            let metadata = metadata.expect("warnings are enabled");
-            let subscriber = Stderr::new(level);
-            let verdicts = (0..250).map(|_| subscriber.verdict(metadata));
-            let written_now = verdicts.filter(|v| *v != Verdict::LeaveOut).count();
-            assert_eq!(written_now, written, "{level}");
+    /// Keeps the lines.
+    struct Keep(Stderr, Arc<Mutex<Vec<String>>>);
+
+    impl Subscriber for Keep {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            self.0.enabled(metadata)
         }
+
+        fn event(&self, event: &Event<'_>) {
+            let text = self.0.line(event).map(|line| line.text(event.metadata()));
+            self.1.lock().unwrap().extend(text);
+        }
+
+        fn new_span(&self, span: &Attributes<'_>) -> Id {
+            self.0.new_span(span)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    fn lines_of(level: LevelFilter, logs: impl FnOnce()) -> Vec<String> {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let keep = Keep(Stderr::new(level), Arc::clone(&lines));
+        tracing::subscriber::with_default(keep, logs);
+        std::mem::take(&mut *lines.lock().unwrap())
+    }
+
+    #[test]
+    fn the_lines_of_a_place_are_bounded() {
+        let lines = lines_of(LevelFilter::WARN, || {
+            for n in 0..250 {
+                tracing::warn!(n, "a peer");
+                tracing::warn!("another place {n}");
+            }
+        });
+        assert_eq!(lines.len(), 200);
+        let last = lines.iter().rfind(|line| line.contains("a peer")).unwrap();
+        assert!(last.contains(" n=99 (further lines"), "{last}");
+    }
+
+    #[test]
+    fn lines_that_must_be_seen_and_those_of_one_who_requests_all_are_not() {
+        let warn = || (0..250).for_each(|n| tracing::warn!("{n}"));
+        assert_eq!(lines_of(LevelFilter::DEBUG, warn).len(), 250);
+        let said = || (0..250).for_each(|n| say(&n.to_string()));
+        assert_eq!(lines_of(LevelFilter::WARN, said).len(), 250);
     }
 }

@@ -1,7 +1,7 @@
-//! A bound on the lines of one place in the code: peers cause some of them, as often as they like, and a disk has an end. Pure, but for its lock.
+//! A bound on the lines of one place in the code, as peers cause some of them as often as they like.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 use tracing::callsite::Identifier;
@@ -59,9 +59,14 @@ impl Place {
 pub(super) struct Limit(Mutex<HashMap<Identifier, Place>>);
 
 impl Limit {
-    /// Counts a line of `place`.
+    /// Counts a line of `place`. While another thread counts, the line is written: in a forked child that thread does not exist, and the
+    /// lock stays as it was.
     pub(super) fn count(&self, place: Identifier, now: Instant) -> Verdict {
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = match self.0.try_lock() {
+            Ok(places) => places,
+            Err(TryLockError::Poisoned(places)) => places.into_inner(),
+            Err(TryLockError::WouldBlock) => return Verdict::Write { left_out: 0 },
+        };
         let new = Place {
             since: now,
             written: 0,

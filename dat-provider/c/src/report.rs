@@ -181,5 +181,5 @@ pub extern "C" fn dat_transport_fault(ia: u64, fault: u32, token: u64) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dat_transport_log(line: *const c_char) {
     // SAFETY: the caller's promise.
-    caught(|| tracing::error!("{}", unsafe { text(line) }));
+    caught(|| tracing::error!(name: dat_abi::log::UNLIMITED, "{}", unsafe { text(line) }));
 }

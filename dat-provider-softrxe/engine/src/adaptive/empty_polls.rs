@@ -63,8 +63,8 @@ pub(crate) struct EmptyPolls {
 const POLLS_PER_YIELD: u32 = 4;
 /// Empty polls in a row between two pauses: some 15 us.
 const POLLS_PER_PAUSE: u32 = 32;
-/// So many times as many polls lie between yields, or pauses, of threads that poll in turn. An application's lock makes them take turns, and
-/// is held meanwhile: a thread that yields keeps it from the others.
+/// So many times as many polls lie between the yields of threads that poll in turn. An MPI's lock makes its threads take turns, and the caller
+/// holds it: a thread that yields keeps the others from it.
 const TURNS: u32 = 16;
 /// How long after a turn threads count as such.
 const TIME_OF_TURNS: Duration = Duration::from_millis(10);
@@ -99,6 +99,12 @@ impl EmptyPolls {
     pub(crate) fn is_polling(&self, now: Time) -> bool {
         self.last
             .is_some_and(|last| now.is_within(LONG_YIELD, last))
+    }
+
+    /// Returns whether the last poll was in vain and is so long ago that the consumer has lost its processor, or does something else.
+    pub(crate) fn is_away(&self, now: Time) -> bool {
+        self.last
+            .is_some_and(|last| !now.is_within(PREEMPTED, last))
     }
 
     /// Records an empty poll of `thread`. Returns what the caller is to do. `crowded` says whether the calling thread
@@ -138,13 +144,13 @@ impl EmptyPolls {
             return Idle::Poll;
         }
         if self.computing.is_present(now) {
-            if !self.ends_row(now, POLLS_PER_PAUSE) {
+            if !self.row.is_multiple_of(POLLS_PER_PAUSE) {
                 return Idle::Poll;
             }
             self.last = None;
             return Idle::Pause;
         }
-        if !self.ends_row(now, POLLS_PER_YIELD) {
+        if !self.row.is_multiple_of(self.polls_per_yield(now)) {
             return Idle::Poll;
         }
         self.yields = self.yields.wrapping_add(1);
@@ -156,13 +162,12 @@ impl EmptyPolls {
         Idle::Yield
     }
 
-    /// Returns whether this poll ends a row of `polls`, or of `TURNS` times as many where several threads poll.
-    fn ends_row(&self, now: Time, polls: u32) -> bool {
-        let several = self
-            .turned
-            .is_some_and(|at| now.is_within(TIME_OF_TURNS, at));
-        self.row
-            .is_multiple_of(if several { TURNS * polls } else { polls })
+    /// Returns the number of polls between two yields.
+    fn polls_per_yield(&self, now: Time) -> u32 {
+        match self.turned {
+            Some(at) if now.is_within(TIME_OF_TURNS, at) => TURNS * POLLS_PER_YIELD,
+            _ => POLLS_PER_YIELD,
+        }
     }
 
     /// Returns the switches to other threads than the helper, and the time, since the last look; `None` if that was another thread's.
@@ -317,18 +322,14 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_poll_in_turn_yield_and_pause_less_often() {
+    fn threads_that_poll_in_turn_yield_less_often() {
         let mut of = Consumer::default();
         of.poll(0, 100, true);
-        let mut poll = |from, polls| {
-            let mut idle = Vec::new();
-            for n in 0_u64..polls {
-                of.look.thread = usize::from(n / 8 % 2 == 0);
-                idle.push(of.one(at(from + n / 2), true));
-            }
-            [Idle::Yield, Idle::Pause].map(|what| count(&idle, what))
-        };
-        assert_eq!(poll(4000, 640), [10, 0]);
+        for n in 0_u64..640 {
+            of.look.thread = usize::from(n / 8 % 2 == 0);
+            let idle = of.one(at(4000 + n / 2), true);
+            assert_eq!(idle == Idle::Yield, n % 64 == 63, "{n}");
+        }
         // One of them goes on alone, after a while.
         of.look.thread = 0;
         of.state.preempted(at(30_000));
@@ -362,8 +363,9 @@ mod tests {
         of.one(at(0), true);
         assert!(of.polls.is_polling(at(0)) && of.polls.is_polling(at(999)));
         assert!(!of.polls.is_polling(at(1000)));
+        assert!(!of.polls.is_away(at(199)) && of.polls.is_away(at(200)));
         of.polls.found();
-        assert!(!of.polls.is_polling(at(0)));
+        assert!(!of.polls.is_polling(at(0)) && !of.polls.is_away(at(1000)));
     }
 
     #[test]

@@ -206,6 +206,7 @@ impl Hub {
         state.driver.helper_rounds += 1;
         let oversubscribed = state.driver.oversubscription.is_present(now);
         let is_polling = state.driver.empty_polls.is_polling(now);
+        let is_away = state.driver.empty_polls.is_away(now);
         let watched = state.notices.any_watched();
         let roles = &mut state.driver.roles;
         roles.helper_woken = false;
@@ -231,6 +232,11 @@ impl Hub {
             if let (true, Some((spun, since))) = (busy, slept.take()) {
                 spin.missed(spun, since.elapsed());
             }
+            state.transmit(now, false);
+        }
+        // The sleeps beside a consumer that polls are long. Its peers do not wait for one more while it has no processor.
+        if polled && is_away && !leads && !gives_way {
+            state.receive(now, true);
             state.transmit(now, false);
         }
         let upcalls = if runs_upcalls {
@@ -335,6 +341,7 @@ fn request(slice: Slice) {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::net::UdpSocket;
     use std::os::unix::fs::FileExt;
 
     use dat_core::transport::Token;
@@ -427,6 +434,24 @@ mod tests {
             }
             assert!(matches!(plan_after(0), Plan::Watch(_)));
         }
+    }
+
+    /// The scheduler takes the processor from a consumer in the middle of its loop.
+    #[test]
+    fn the_helper_receives_for_a_consumer_that_polled_and_is_away() {
+        let hub = test_hub("127.77.5.15");
+        let (cq, mut polls) = (cq(&hub, false), 0);
+        let turns = PollTurns::new(Occupancy::default());
+        for _ in 0..8 {
+            hub.poll(cq, &turns, &mut [Completion::default()]);
+        }
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.send_to(b"no packet", ("127.77.5.15", 4791)).unwrap();
+        std::thread::sleep(2 * PREEMPTED);
+        let mut spin = Spin::new(MAX_HELPER_SPIN, 1);
+        let plan = hub.round(true, &mut polls, &mut spin, &mut None).plan;
+        assert_eq!(plan, Plan::SleepFor(POLL_SLEEP));
+        assert_eq!(hub.state.lock().engine.counters().malformed, 1);
     }
 
     /// A waiter polls before it sleeps, and a consumer may compute between its polls.

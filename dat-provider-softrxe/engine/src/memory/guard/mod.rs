@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_signals_of_threads_that_take_turns_are_queried_once() {
+    fn the_signals_of_eight_threads_are_remembered() {
         let cache = MethodCache::new();
         // Those of an MPI with seven threads, and the helper.
         let threads = 1..=8;
@@ -212,8 +212,19 @@ mod tests {
         }
         let of = |seen: &Cell<(usize, CopyMethod, u64)>| seen.get().0;
         assert!(threads.eq(cache.seen.iter().map(of).filter(|of| *of != 0)));
-        // The state of one that is queried again stays in its place.
-        cache.query(2, VALIDITY);
-        assert_eq!(cache.seen[1].get().2, 2 * VALIDITY);
+    }
+
+    #[test]
+    fn a_threads_signals_are_queried_once_in_a_millisecond() {
+        let cache = MethodCache::new();
+        for (now, until) in [
+            (0, VALIDITY),
+            (VALIDITY - 1, VALIDITY),
+            (VALIDITY, 2 * VALIDITY),
+        ] {
+            cache.update(Time::from_nanos(now));
+            assert_eq!(cache.seen[0].get().2, until, "{now}");
+            assert_eq!(cache.seen[1].get().0, 0);
+        }
     }
 }
