@@ -353,17 +353,33 @@ mod tests {
 
     use super::*;
     use crate::adapter::poll_turns::{AfterPoll, PollTurns};
+    use crate::adaptive::oversubscription::Oversubscription;
     use crate::transport::open::test_hub;
 
+    /// Decides whether processors are few, whatever the scheduler does to the test.
+    fn set_crowded(hub: &Hub, crowded: bool) {
+        let oversubscription = &mut hub.state.lock().driver.oversubscription;
+        *oversubscription = Oversubscription::default();
+        if crowded {
+            oversubscription.preempted(clock::now() + Duration::from_secs(60));
+        }
+    }
+
     /// What the helper plans after `count` polls of a consumer that found nothing; `polls` as in [`Hub::round`].
-    fn plan_after(hub: &Hub, cq: CqId, count: u32, polls: &mut u32) -> Plan {
+    fn plan_if_crowded(hub: &Hub, crowded: bool, cq: CqId, count: u32, polls: &mut u32) -> Plan {
         let turns = PollTurns::new(Occupancy::default());
         for _ in 0..count {
             let (found, _) = hub.poll(cq, &turns, &mut [Completion::default()]);
             assert_eq!(found, 0);
         }
+        set_crowded(hub, crowded);
         let mut spin = Spin::new(MAX_HELPER_SPIN, 1);
         hub.round(true, polls, &mut spin, &mut None).plan
+    }
+
+    /// The same on a machine with processors enough.
+    fn plan_after(hub: &Hub, cq: CqId, count: u32, polls: &mut u32) -> Plan {
+        plan_if_crowded(hub, false, cq, count, polls)
     }
 
     fn cq(hub: &Hub, watched: bool) -> CqId {
@@ -421,12 +437,7 @@ mod tests {
     fn the_helpers_sleeps_grow_beside_a_consumer_that_polls_on_a_crowded_machine() {
         let hub = test_hub("127.77.5.14");
         let (cq, mut polls) = (cq(&hub, false), 0);
-        let mut plan_after = |count| {
-            let mut state = hub.state.lock();
-            state.driver.oversubscription.preempted(clock::now());
-            drop(state);
-            plan_after(&hub, cq, count, &mut polls)
-        };
+        let mut plan_after = |count| plan_if_crowded(&hub, true, cq, count, &mut polls);
         for _ in 0..2 {
             for micros in [100, 200, 400, 800, 1000, 1000] {
                 let sleep = Plan::SleepFor(Duration::from_micros(micros));
@@ -448,6 +459,7 @@ mod tests {
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         sender.send_to(b"no packet", ("127.77.5.15", 4791)).unwrap();
         std::thread::sleep(2 * PREEMPTED);
+        set_crowded(&hub, false);
         let mut spin = Spin::new(MAX_HELPER_SPIN, 1);
         let plan = hub.round(true, &mut polls, &mut spin, &mut None).plan;
         assert_eq!(plan, Plan::SleepFor(POLL_SLEEP));
