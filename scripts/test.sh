@@ -1,8 +1,8 @@
 #!/bin/bash
 # Runs everything that CI runs. Prints the steps, each step's output and duration, and keeps the output in
 # target/test-logs; the end lists the steps with their runners' closing lines, and what was run again. Later steps run
-# even if one fails, so one run shows all failures. Some steps run beside the guests, each of which uses about one
-# processor: they wait, build, or use an emulator of their own, and none of them changes what is installed.
+# even if one fails, so one run shows all failures. A step that waits for most of its time runs beside the guests; two guests at once
+# would gain nothing, as each uses more than one processor.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 logs=${CARGO_TARGET_DIR:-target}/test-logs
@@ -75,10 +75,10 @@ doc_tests() {
 }
 
 packages() {
-    tests/packages.sh prefix deb rpm && tests/kit.sh
+    scripts/bootstrap.sh packages && tests/packages.sh prefix deb rpm && tests/kit.sh
 }
 
-step bootstrap "install missing packages" scripts/bootstrap.sh build lab test bindings arm64 packages
+step bootstrap "install missing packages" scripts/bootstrap.sh
 step format "compare all code with its formatted form" cargo fmt --all --check
 step lint "clippy, warnings are errors" cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
 step document "build the documentation, warnings are errors" cargo doc --locked --workspace --no-deps --quiet
@@ -87,13 +87,13 @@ step unit "unit tests, and tests of several processes on this host" unit
 step bindings "compare our declarations of verbs with rdma-core's headers" scripts/bindings.sh
 step doc-tests "examples in the documentation" doc_tests
 step package "cargo publish --dry-run of the Rust API and the provider kit" scripts/package.sh
+step loom "all thread orders of the lock-free parts" scripts/sanitize.sh loom
 step hotpath "instructions of posts and dequeues, against their ceilings" scripts/hotpath-ceilings.sh
 step valgrind "C programs under memcheck" scripts/valgrind.sh
+step packages "packages and make install: installed, used, upgraded, removed; the guide for authors of providers with only the kit" packages
+step arm64 "build for 64-bit ARM; unit tests and C programs under qemu-user" scripts/arm64.sh
 lane=A
 step clients-host "unmodified DAPL clients on the user engine" tests/lab/clients.sh --host
-step arm64 "build for 64-bit ARM; unit tests and C programs under qemu-user" scripts/arm64.sh
-step packages "packages and make install: installed, used, upgraded, removed; the guide for authors of providers with only the kit" packages
-step loom "all thread orders of the lock-free parts" scripts/sanitize.sh loom
 lane=B
 step lab-selftest "the lab itself: no failure looks like success" tests/lab/selftest.sh --failures
 step lab-tests "tests that need RDMA, in a guest" scripts/lab-tests.sh
