@@ -31,15 +31,21 @@ struct Place {
 }
 
 impl Place {
+    const fn new(now: Instant) -> Self {
+        Self {
+            since: now,
+            written: 0,
+            left_out: 0,
+        }
+    }
+
     fn count(&mut self, now: Instant) -> Verdict {
         if now.duration_since(self.since) >= PERIOD {
-            let left_out = self.left_out;
-            *self = Self {
-                since: now,
-                written: 1,
-                left_out: 0,
+            let before = std::mem::replace(self, Self::new(now));
+            self.written = 1;
+            return Verdict::Write {
+                left_out: before.left_out,
             };
-            return Verdict::Write { left_out };
         }
         if self.written >= MOST {
             self.left_out += 1;
@@ -67,12 +73,7 @@ impl Limit {
             Err(TryLockError::Poisoned(places)) => places.into_inner(),
             Err(TryLockError::WouldBlock) => return Verdict::Write { left_out: 0 },
         };
-        let new = Place {
-            since: now,
-            written: 0,
-            left_out: 0,
-        };
-        places.entry(place).or_insert(new).count(now)
+        places.entry(place).or_insert(Place::new(now)).count(now)
     }
 }
 
@@ -83,11 +84,7 @@ mod tests {
     #[test]
     fn a_place_writes_so_many_lines_in_a_period_and_says_how_many_it_left_out() {
         let begin = Instant::now();
-        let mut place = Place {
-            since: begin,
-            written: 0,
-            left_out: 0,
-        };
+        let mut place = Place::new(begin);
         let at = |millis| begin + Duration::from_millis(millis);
         for n in 1..u64::from(MOST) {
             assert_eq!(place.count(at(n)), Verdict::Write { left_out: 0 });

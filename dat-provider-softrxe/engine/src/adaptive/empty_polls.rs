@@ -21,8 +21,6 @@ pub(crate) enum Idle {
 /// What a look at the scheduler finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Look {
-    /// The calling thread.
-    pub(crate) thread: usize,
     /// How often the scheduler switched from the calling thread to another one.
     pub(crate) switches: u64,
     /// Rounds of the helper.
@@ -50,8 +48,8 @@ pub(crate) struct EmptyPolls {
     last: Option<Time>,
     yields: u32,
     polls: u32,
-    /// At the last look.
-    looked: Option<(Look, Time)>,
+    /// At the last look: the thread, what it found, and when.
+    looked: Option<(usize, Look, Time)>,
     /// Time of long yields, less [a part](DRAIN) of all time until `drained`.
     long_yields: Duration,
     drained: Option<Time>,
@@ -135,7 +133,7 @@ impl EmptyPolls {
         if !oversubscription.is_present(now) {
             self.polls = self.polls.wrapping_add(1);
             if self.polls.is_multiple_of(POLLS_PER_LOOK)
-                && let Some((switches, time)) = self.switches(now, look())
+                && let Some((switches, time)) = self.switches(now, thread, look())
                 && switches.saturating_mul(TIME_PER_SWITCH.as_nanos() as u64)
                     >= time.as_nanos() as u64
             {
@@ -155,7 +153,7 @@ impl EmptyPolls {
         }
         self.yields = self.yields.wrapping_add(1);
         if self.yields.is_multiple_of(YIELDS_PER_LOOK)
-            && let Some((SWITCHES_PER_LOOK.., _)) = self.switches(now, look())
+            && let Some((SWITCHES_PER_LOOK.., _)) = self.switches(now, thread, look())
         {
             oversubscription.lasts(now);
         }
@@ -171,9 +169,9 @@ impl EmptyPolls {
     }
 
     /// Returns the switches to other threads than the helper, and the time, since the last look; `None` if that was another thread's.
-    fn switches(&mut self, now: Time, look: Look) -> Option<(u64, Duration)> {
-        let last = self.looked.replace((look, now));
-        let (before, at) = last.filter(|(last, _)| last.thread == look.thread)?;
+    fn switches(&mut self, now: Time, thread: usize, look: Look) -> Option<(u64, Duration)> {
+        let last = self.looked.replace((thread, look, now));
+        let (_, before, at) = last.filter(|(of, ..)| *of == thread)?;
         let rounds = look.helper_rounds.saturating_sub(before.helper_rounds);
         let switches = look.switches.saturating_sub(before.switches);
         let others = switches.saturating_sub(SWITCHES_PER_ROUND * rounds);
@@ -215,6 +213,7 @@ mod tests {
     struct Consumer {
         polls: EmptyPolls,
         state: Oversubscription,
+        thread: usize,
         look: Look,
     }
 
@@ -229,7 +228,7 @@ mod tests {
         fn one(&mut self, now: Time, crowded: bool) -> Idle {
             let look = self.look;
             self.polls
-                .polled(&mut self.state, now, look.thread, || crowded, || look)
+                .polled(&mut self.state, now, self.thread, || crowded, || look)
         }
 
         /// Polls from `from` on for so many yields. Each takes `micros` and leads to another thread.
@@ -315,7 +314,7 @@ mod tests {
     fn the_switches_of_two_threads_are_not_compared() {
         let mut of = Consumer::default();
         for n in 0..100_000 {
-            of.look.thread = (n / 2048 % 2) as usize;
+            of.thread = (n / 2048 % 2) as usize;
             of.look.switches = 1_000_000 * (n / 2048 % 2);
             assert_eq!(of.one(at(n / 2), false), Idle::Poll);
         }
@@ -326,12 +325,12 @@ mod tests {
         let mut of = Consumer::default();
         of.poll(0, 100, true);
         for n in 0_u64..640 {
-            of.look.thread = usize::from(n / 8 % 2 == 0);
+            of.thread = usize::from(n / 8 % 2 == 0);
             let idle = of.one(at(4000 + n / 2), true);
             assert_eq!(idle == Idle::Yield, n % 64 == 63, "{n}");
         }
         // One of them goes on alone, after a while.
-        of.look.thread = 0;
+        of.thread = 0;
         of.state.preempted(at(30_000));
         assert_eq!(count(&of.poll(30_000, 320, true), Idle::Yield), 80);
     }

@@ -121,13 +121,17 @@ impl Hub {
             // Writes of the peer end in no completion here.
             empty_polls.found();
         } else if count == 0 {
-            let thread = schedule::thread();
             let look = || Look {
-                thread,
                 switches: schedule::preemptions(),
                 helper_rounds: *helper_rounds,
             };
-            let idle = empty_polls.polled(oversubscription, now, thread, schedule::crowded, look);
+            let idle = empty_polls.polled(
+                oversubscription,
+                now,
+                schedule::thread(),
+                schedule::crowded,
+                look,
+            );
             let after = match idle {
                 Idle::Poll => AfterPoll::Return,
                 Idle::Yield => AfterPoll::GiveWay,

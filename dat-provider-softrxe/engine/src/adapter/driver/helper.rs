@@ -218,8 +218,10 @@ impl Hub {
         // A consumer that has yielded goes on polling, unless it does not get its processor back: a thread that sleeps on a CNO, or a
         // peer, must not wait for it.
         let gives_way = self.give_way.load(Ordering::Relaxed) != 0 && is_polling;
-        let driven = polled || gives_way || roles.watcher == Watcher::Leader;
         let leads = roles.watcher == Watcher::Leader;
+        let driven = polled || gives_way || leads;
+        // The sleeps beside a consumer that polls are long. Its peers do not wait for one more while it has no processor.
+        let is_away = is_away && !gives_way && !leads;
         if !leads {
             state.disarm();
         }
@@ -227,16 +229,14 @@ impl Hub {
         let roles = &mut state.driver.roles;
         *polls = roles.polls;
         let mut busy = false;
-        if !driven {
-            busy = state.receive(now, true);
-            if let (true, Some((spun, since))) = (busy, slept.take()) {
-                spin.missed(spun, since.elapsed());
+        if !driven || is_away {
+            let received = state.receive(now, true);
+            if !driven {
+                busy = received;
+                if let (true, Some((spun, since))) = (busy, slept.take()) {
+                    spin.missed(spun, since.elapsed());
+                }
             }
-            state.transmit(now, false);
-        }
-        // The sleeps beside a consumer that polls are long. Its peers do not wait for one more while it has no processor.
-        if polled && is_away && !leads && !gives_way {
-            state.receive(now, true);
             state.transmit(now, false);
         }
         let upcalls = if runs_upcalls {
@@ -250,11 +250,7 @@ impl Hub {
             if roles.watcher == Watcher::Helper {
                 roles.watcher = Watcher::None;
             }
-            Plan::SleepFor(if oversubscribed {
-                OVERSUBSCRIBED_POLL_SLEEP
-            } else {
-                POLL_SLEEP
-            })
+            Plan::SleepFor(short_sleep(oversubscribed))
         } else {
             plan(&mut state, driven, oversubscribed)
         };
@@ -291,6 +287,15 @@ impl Hub {
     }
 }
 
+/// Returns how long the helper sleeps while other threads work, where they may stop at any time.
+const fn short_sleep(oversubscribed: bool) -> Duration {
+    if oversubscribed {
+        OVERSUBSCRIBED_POLL_SLEEP
+    } else {
+        POLL_SLEEP
+    }
+}
+
 /// Returns what the helper does next, and makes it the watcher if no other thread drives.
 fn plan(state: &mut State, driven: bool, oversubscribed: bool) -> Plan {
     let State {
@@ -306,12 +311,12 @@ fn plan(state: &mut State, driven: bool, oversubscribed: bool) -> Plan {
     }
     if driven {
         roles.watcher = Watcher::None;
-        let (first, most) = match (notices.any_watched(), oversubscribed) {
-            (true, true) => (FIRST_WATCHED_SLEEP, OVERSUBSCRIBED_POLL_SLEEP),
-            (true, false) => (FIRST_WATCHED_SLEEP, POLL_SLEEP),
-            // The helpers of many processes that poll would take their processors at this pace.
-            (false, true) => (OVERSUBSCRIBED_POLL_SLEEP, POLL_SLEEP),
-            (false, false) => (POLL_SLEEP, POLL_SLEEP),
+        let short = short_sleep(oversubscribed);
+        let (first, most) = if notices.any_watched() {
+            (FIRST_WATCHED_SLEEP, short)
+        } else {
+            // The helpers of many processes that poll would take their processors with short sleeps only.
+            (short, POLL_SLEEP)
         };
         let limit = (roles.helper_slept_for * 2).clamp(first, most);
         roles.helper_slept_for = limit;
