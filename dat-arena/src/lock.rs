@@ -64,24 +64,45 @@ const YIELDS: u32 = 200;
 /// The first and the longest sleep. A preempted holder needs about as long to continue.
 const SLEEPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
 
+/// Pauses of a thread that waits for a lock whose holder wakes no thread.
+pub(crate) struct Patience {
+    attempts: u32,
+    nap: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            attempts: 0,
+            nap: SLEEPS.0,
+        }
+    }
+}
+
+impl Patience {
+    /// Pauses once, in the end for a millisecond.
+    pub(crate) fn pause(&mut self) {
+        match self.attempts {
+            0..SPINS => spin_loop(),
+            SPINS..YIELDS => yield_now(),
+            _ => {
+                sleep(self.nap);
+                self.nap = (self.nap * 2).min(SLEEPS.1);
+                return;
+            }
+        }
+        self.attempts += 1;
+    }
+}
+
 impl RawBrief {
     #[cold]
     #[inline(never)]
     fn wait(&self) {
-        let mut nap = SLEEPS.0;
-        for attempt in 0_u32.. {
-            // A load does not take the cache line from the holder, a try does.
-            if self.tries.load(Ordering::Relaxed) == FREE && lock_api::RawMutex::try_lock(self) {
-                return;
-            }
-            match attempt {
-                0..SPINS => spin_loop(),
-                SPINS..YIELDS => yield_now(),
-                _ => {
-                    sleep(nap);
-                    nap = (nap * 2).min(SLEEPS.1);
-                }
-            }
+        let mut patience = Patience::default();
+        // A load does not take the cache line from the holder, a try does.
+        while self.tries.load(Ordering::Relaxed) != FREE || !lock_api::RawMutex::try_lock(self) {
+            patience.pause();
         }
     }
 }
@@ -121,5 +142,34 @@ mod tests {
         assert!(lock.try_lock().is_none());
         drop(held);
         assert!(lock.try_lock().is_some());
+    }
+
+    #[cfg(all(target_env = "gnu", not(miri)))]
+    #[test]
+    fn a_thread_that_waits_for_the_lock_is_not_cancelled() {
+        use std::os::unix::thread::JoinHandleExt;
+        use std::sync::Arc;
+
+        unsafe extern "C" {
+            fn pthread_setcancelstate(state: i32, old: *mut i32) -> i32;
+        }
+
+        let lock = Arc::new(BriefMutex::new(0));
+        let held = lock.lock();
+        let waiter = std::thread::spawn({
+            let lock = Arc::clone(&lock);
+            move || {
+                *lock.lock() += 1;
+                // SAFETY: 1 is PTHREAD_CANCEL_DISABLE. The request stays pending until the thread ends.
+                unsafe { pthread_setcancelstate(1, std::ptr::null_mut()) };
+            }
+        });
+        // SAFETY: the thread is not joined yet.
+        unsafe { libc::pthread_cancel(waiter.as_pthread_t()) };
+        // Longer than the waiter spins and yields.
+        std::thread::sleep(Duration::from_millis(50));
+        drop(held);
+        assert!(waiter.join().is_ok());
+        assert_eq!(*lock.lock(), 1);
     }
 }

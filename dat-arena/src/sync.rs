@@ -9,7 +9,7 @@ pub(crate) use {
     parking_lot::Mutex,
     std::hint::spin_loop,
     std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
-    std::thread::{sleep, yield_now},
+    std::thread::yield_now,
 };
 
 /// Stores `value` over changes of other threads that are to be discarded. In loom's models it is a swap: loom does not order a
@@ -20,4 +20,20 @@ pub(crate) fn overwrite(word: &AtomicU64, value: u64, order: Ordering) {
     word.store(value, order);
     #[cfg(all(loom, test))]
     word.swap(value, order);
+}
+
+/// Sleeps for about `time`, less than a second. Unlike the standard library's sleep it is no cancellation point (`pthread_cancel`): the
+/// thread may hold other locks.
+#[cfg(not(all(loom, test)))]
+pub(crate) fn sleep(time: std::time::Duration) {
+    if cfg!(any(miri, not(target_pointer_width = "64"))) {
+        return std::thread::sleep(time);
+    }
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: time.subsec_nanos() as _,
+    };
+    let rest = std::ptr::null_mut::<libc::timespec>();
+    // SAFETY: the kernel reads `time` during the call, and writes nothing.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, rest) };
 }
