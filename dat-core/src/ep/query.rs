@@ -224,7 +224,8 @@ impl<T: Transport> Ep<T> {
         let mut replaced = None;
         let changed = self.join(ia, &mut side, parts).and_then(|()| {
             if same_queues {
-                return Ok(());
+                // `join` made new feeds, which have reserved nothing.
+                return Self::reserve_completions(&mut side, &adapter);
             }
             self.close_queues();
             replaced = side.qp.take();
@@ -234,6 +235,10 @@ impl<T: Transport> Ep<T> {
             // Restores the old parts and the old queue pair, which still exist.
             side.attr = Some(old_attr);
             self.join(ia, &mut side, old_parts)?;
+            // The queues had this room before; only endpoints of other threads can have taken it since.
+            if let Err(error) = Self::reserve_completions(&mut side, &adapter) {
+                tracing::warn!(ep = self.index(), %error, "no room for the completions of an endpoint after a failed dat_ep_modify");
+            }
             if let Some(old) = replaced.take() {
                 side.qp = Some(old);
             }

@@ -42,6 +42,12 @@ fn default_attr(adapter: &AdapterAttr) -> EpAttr {
     }
 }
 
+/// Returns the number of requests that a queue pair has room for.
+fn max_requests(attr: &EpAttr, adapter: &AdapterAttr) -> u32 {
+    // One more for the request that ends a graceful disconnect.
+    (attr.max_request_dtos + 1).min(adapter.max_dto_per_ep.max(1))
+}
+
 /// Checks that the adapter supports `attr`.
 pub(super) fn check_attr(attr: &EpAttr, adapter: &AdapterAttr, on_srq: bool) -> Result<()> {
     let argument = ATTR[usize::from(on_srq)];
@@ -235,8 +241,7 @@ impl<T: Transport> Ep<T> {
             })?;
         let srq = side.parts.srq.map(crate::srq::Srq::queue).transpose()?;
         let caps = QpCaps {
-            // One more for the request that ends a graceful disconnect.
-            max_request: (attr.max_request_dtos + 1).min(adapter.max_dto_per_ep.max(1)),
+            max_request: max_requests(&attr, &adapter),
             max_recv: if srq.is_some() { 0 } else { attr.max_recv_dtos },
             max_request_iov: attr.max_request_iov,
             max_recv_iov: if srq.is_some() { 0 } else { attr.max_recv_iov },
@@ -244,15 +249,7 @@ impl<T: Transport> Ep<T> {
             rdma_read_out: attr.max_rdma_read_out,
             datagram: attr.service_type == UD,
         };
-        // EVDs are often smaller than the number of outstanding work requests of their endpoints; completion queues
-        // must not be.
-        if let Some(feed) = &mut side.request_feed {
-            feed.reserve(caps.max_request)?;
-        }
-        let receives = side.parts.srq.map_or(caps.max_recv, crate::srq::Srq::depth);
-        if let Some(feed) = &mut side.recv_feed {
-            feed.reserve(receives)?;
-        }
+        Self::reserve_completions(side, &adapter)?;
         let qp = Arc::new(T::create_qp(
             &pz.zone()?,
             &caps,
@@ -264,6 +261,32 @@ impl<T: Transport> Ep<T> {
         self.qp_token.store(token.0, Ordering::Release);
         side.replace(qp.clone());
         self.open_queues(ia, side, &adapter, &attr, &qp)
+    }
+
+    /// Reserves room for the completions that the queue pair may have at once in the completion queues of the feeds. EVDs are
+    /// often smaller than the number of outstanding work requests of their endpoints; completion queues must not be.
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES` if a queue cannot grow.
+    pub(super) fn reserve_completions(
+        side: &mut Connection<T>,
+        adapter: &AdapterAttr,
+    ) -> Result<()> {
+        let (Some(_), Some(attr)) = (side.parts.pz, &side.attr) else {
+            return Ok(());
+        };
+        let requests = max_requests(attr, adapter);
+        let receives = side
+            .parts
+            .srq
+            .map_or(attr.max_recv_dtos, crate::srq::Srq::depth);
+        if let Some(feed) = &mut side.request_feed {
+            feed.reserve(requests)?;
+        }
+        if let Some(feed) = &mut side.recv_feed {
+            feed.reserve(receives)?;
+        }
+        Ok(())
     }
 
     fn open_queues(
