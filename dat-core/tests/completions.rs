@@ -160,6 +160,31 @@ fn a_modified_endpoint_keeps_its_room_in_the_completion_queue() {
     ia.close(Close::Abrupt).unwrap();
 }
 
+#[test]
+fn the_completion_queue_of_an_endpoint_without_evds_grows_with_it() {
+    let ia = open();
+    let parts = EpParts {
+        pz: Some(Pz::create(ia).unwrap()),
+        recv_evd: None,
+        request_evd: None,
+        connect_evd: None,
+        srq: None,
+    };
+    let ep = Ep::create(ia, parts, None).unwrap();
+    let larger = EpChange {
+        max_recv_dtos: Some(200),
+        max_request_dtos: Some(200),
+        ..EpChange::default()
+    };
+    ep.modify(&larger).unwrap();
+    let depth = qp(ep)
+        .request_cq
+        .depth
+        .load(std::sync::atomic::Ordering::SeqCst);
+    assert!(depth >= 400, "{depth}");
+    ia.close(Close::Abrupt).unwrap();
+}
+
 /// A reset may bring a new queue pair (over rdma_cm it always does); the old one's room becomes the new one's. A device
 /// whose queues cannot grow would refuse the endpoint after some resets.
 #[test]

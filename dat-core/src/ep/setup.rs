@@ -263,8 +263,8 @@ impl<T: Transport> Ep<T> {
         self.open_queues(ia, side, &adapter, &attr, &qp)
     }
 
-    /// Reserves room for the completions that the queue pair may have at once in the completion queues of the feeds. EVDs are
-    /// often smaller than the number of outstanding work requests of their endpoints; completion queues must not be.
+    /// Reserves room for the completions that the queue pair may have at once in the completion queues of the EVDs. These are often
+    /// smaller than the number of outstanding work requests of their endpoints; completion queues must not be.
     ///
     /// # Errors
     /// `DAT_INSUFFICIENT_RESOURCES` if a queue cannot grow.
@@ -280,13 +280,19 @@ impl<T: Transport> Ep<T> {
             .parts
             .srq
             .map_or(attr.max_recv_dtos, crate::srq::Srq::depth);
-        if let Some(feed) = &mut side.request_feed {
-            feed.reserve(requests)?;
+        let mut unheard = 0_u32;
+        match &mut side.request_feed {
+            Some(feed) => feed.reserve(requests)?,
+            None => unheard = requests,
         }
-        if let Some(feed) = &mut side.recv_feed {
-            feed.reserve(receives)?;
+        match &mut side.recv_feed {
+            Some(feed) => feed.reserve(receives)?,
+            None => unheard = unheard.saturating_add(receives),
         }
-        Ok(())
+        match side.internal_evd.0 {
+            Some(evd) => evd.hold_completions(unheard),
+            None => Ok(()),
+        }
     }
 
     fn open_queues(

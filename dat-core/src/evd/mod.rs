@@ -431,13 +431,7 @@ impl<T: Transport> Evd<T> {
                 return Err(Error::of(ErrorKind::InvalidState));
             }
             let resized = inner.queue.reserve(qlen).and_then(|()| {
-                match inner.queue.cq.clone() {
-                    Some(cq) if qlen > inner.cq_depth => {
-                        T::resize_cq(&cq, qlen)?;
-                        inner.cq_depth = qlen;
-                    }
-                    _ => {}
-                }
+                inner.grow_cq(qlen)?;
                 inner.qlen = qlen;
                 Ok(())
             });
@@ -445,6 +439,14 @@ impl<T: Transport> Evd<T> {
         };
         wakeup.deliver();
         resized
+    }
+
+    /// Makes the completion queue hold at least `depth` completions. For an EVD without feeds: these reserve their own room.
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES`.
+    pub(crate) fn hold_completions(&'static self, depth: u32) -> Result<()> {
+        self.inner.lock().grow_cq(depth)
     }
 
     /// Frees the EVD (dat_evd_free): its events are lost, and a waiter returns `DAT_ABORT`.
@@ -516,5 +518,18 @@ impl<T: Transport> Evd<T> {
     /// Returns the completion queue; `None` for an EVD without DTO and RMR bind streams, or a freed one.
     pub(crate) fn cq(&self) -> Option<Arc<T::Cq>> {
         self.inner.lock().queue.cq.clone()
+    }
+}
+
+impl<T: Transport> Inner<T> {
+    /// Makes the completion queue, if there is one, at least `depth` deep.
+    fn grow_cq(&mut self, depth: u32) -> Result<()> {
+        if let Some(cq) = &self.queue.cq
+            && depth > self.cq_depth
+        {
+            T::resize_cq(cq, depth)?;
+            self.cq_depth = depth;
+        }
+        Ok(())
     }
 }
