@@ -255,11 +255,22 @@ impl<T: Transport> Ep<T> {
 
     /// Returns the state, whether all receives are complete, and whether all requests are (dat_ep_get_status).
     pub fn status(&'static self) -> (EpState, bool, bool) {
-        (
-            self.current_state(),
-            self.receives_outstanding() == 0,
-            self.requests_outstanding() == 0,
-        )
+        let mut outstanding = (self.receives_outstanding(), self.requests_outstanding());
+        if outstanding != (0, 0) && self.take_unheard() {
+            outstanding = (self.receives_outstanding(), self.requests_outstanding());
+        }
+        (self.current_state(), outstanding.0 == 0, outstanding.1 == 0)
+    }
+
+    /// Takes the completions for which the consumer gave no EVD, because no call of the consumer polls for them. Returns false if
+    /// there is an EVD for all.
+    #[cold]
+    fn take_unheard(&'static self) -> bool {
+        let evd = self.connection.lock().internal_evd.0;
+        if let Some(evd) = evd {
+            evd.drain();
+        }
+        evd.is_some()
     }
 
     /// Returns the receives posted to the endpoint and not complete, and the buffers that arriving messages span
@@ -273,6 +284,7 @@ impl<T: Transport> Ep<T> {
         if on_srq {
             return Ok((UNKNOWN, UNKNOWN));
         }
+        self.take_unheard();
         Ok((self.receives_outstanding(), UNKNOWN))
     }
 
