@@ -9,8 +9,9 @@ use std::collections::HashSet;
 use dat_core::attr::SrqAttr;
 use dat_core::ep::{Ep, EpChange, EpParts};
 use dat_core::error::{Error, Subtype};
+use dat_core::evd::Evd;
 use dat_core::event::{AsyncEvent, ConnectionEvent as E, DtoStatus, Event};
-use dat_core::flags::{Close, CompletionFlags};
+use dat_core::flags::{Close, CompletionFlags, EvdFlags};
 use dat_core::pz::Pz;
 use dat_core::srq::Srq;
 use pair::*;
@@ -256,4 +257,30 @@ fn completions_after_the_endpoint_is_freed_return_the_buffer() {
         (31, srq.handle(), DtoStatus::Success)
     );
     assert_eq!(srq.info().unwrap().outstanding, 0);
+}
+
+/// dat_evd_free: "All events on the queue are lost". The SRQ has room for as many receives as before.
+#[test]
+fn receives_whose_evd_is_freed_leave_the_queue() {
+    let (client, server) = (Side::open(), Side::open());
+    let srq = Srq::create(server.ia, server.pz, &ATTR).unwrap();
+    let recv = Evd::create(server.ia, 64, None, EvdFlags::DTO).unwrap();
+    let parts = EpParts {
+        srq: Some(srq),
+        recv_evd: Some(recv),
+        ..server.parts()
+    };
+    let to = Ep::create(server.ia, parts, Some(&attr(0, 8))).unwrap();
+    let from = client.ep();
+    join(&client, from, &server, to, 405);
+    for n in 0..8 {
+        srq.post_recv(&[], n).unwrap();
+        from.post_send(&[], n, NONE).unwrap();
+    }
+    to.free().unwrap();
+    assert_eq!(srq.info().unwrap().outstanding, 8);
+    recv.free().unwrap();
+    assert_eq!(srq.info().unwrap().outstanding, 0);
+    srq.resize(1).unwrap();
+    srq.post_recv(&[], 9).unwrap();
 }

@@ -482,6 +482,8 @@ impl<T: Transport> Evd<T> {
             let parker = inner.parker.take();
             let waiter = inner.waiting.take().and(parker);
             let _ = inner.state.apply(Input::Reset);
+            // The events are lost, but the slots of an SRQ's receives must be free again.
+            inner.queue.drain_ready();
             (inner.queue.stop(), inner.cno.take(), waiter)
         };
         if let Some(parker) = parker {
