@@ -284,3 +284,35 @@ fn receives_whose_evd_is_freed_leave_the_queue() {
     srq.resize(1).unwrap();
     srq.post_recv(&[], 9).unwrap();
 }
+
+/// dat_ep_create_with_srq: without an EVD for receives "the Consumer is not interested in events for completions of receives". So
+/// none comes to the EVD of requests, and the SRQ stays usable.
+#[test]
+fn an_endpoint_without_an_evd_for_receives_gives_no_event_of_them() {
+    let (client, server) = (Side::open(), Side::open());
+    for (request_evd, qual) in [(Some(server.request), 406), (None, 407)] {
+        let srq = Srq::create(server.ia, server.pz, &ATTR).unwrap();
+        let parts = EpParts {
+            srq: Some(srq),
+            recv_evd: None,
+            request_evd,
+            ..server.parts()
+        };
+        let to = Ep::create(server.ia, parts, Some(&attr(0, 8))).unwrap();
+        let from = client.ep();
+        join(&client, from, &server, to, qual);
+        for n in 0..30 {
+            srq.post_recv(&[], n).unwrap();
+            from.post_send(&[], n, NONE).unwrap();
+            assert_eq!(
+                dto(next(client.request).unwrap()).status,
+                DtoStatus::Success
+            );
+        }
+        assert_eq!(all(server.request), []);
+        to.free().unwrap();
+        assert_eq!(wait(client.conn), connection(E::Disconnected, from));
+        assert_eq!(srq.info().unwrap().outstanding, 0);
+        srq.free().unwrap();
+    }
+}

@@ -13,6 +13,7 @@ use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::evd::Evd;
 use crate::flags::{CompletionFlags, EvdFlags};
 use crate::ia::{Ia, Kind};
+use crate::srq::Srq;
 use crate::transport::{QpCaps, Token, Transport};
 
 /// Argument number of `DAT_EP_ATTR`: of dat_ep_create and of dat_ep_create_with_srq.
@@ -46,6 +47,16 @@ fn default_attr(adapter: &AdapterAttr) -> EpAttr {
 fn max_requests(attr: &EpAttr, adapter: &AdapterAttr) -> u32 {
     // One more for the request that ends a graceful disconnect.
     (attr.max_request_dtos + 1).min(adapter.max_dto_per_ep.max(1))
+}
+
+/// Returns the numbers of requests and of receives whose completions may be there at once.
+fn outstanding<T: Transport>(
+    attr: &EpAttr,
+    srq: Option<&'static Srq<T>>,
+    adapter: &AdapterAttr,
+) -> (u32, u32) {
+    let receives = srq.map_or(attr.max_recv_dtos, Srq::depth);
+    (max_requests(attr, adapter), receives)
 }
 
 /// Checks that the adapter supports `attr`.
@@ -200,12 +211,11 @@ impl<T: Transport> Ep<T> {
             CompletionFlags::empty(),
             Subtype::InvalidHandleEvdConn,
         )?;
-        let heard =
-            parts.request_evd.is_some() && (parts.recv_evd.is_some() || parts.srq.is_some());
+        let heard = parts.request_evd.is_some() && parts.recv_evd.is_some();
         if parts.pz.is_some() && !heard && side.internal_evd.0.is_none() {
-            let depth = attr.max_recv_dtos.saturating_add(attr.max_request_dtos);
-            side.internal_evd =
-                InternalEvd(Some(Evd::create(ia, depth.max(1), None, EvdFlags::DTO)?));
+            let (requests, receives) = outstanding(&attr, parts.srq, &*ia.attributes()?);
+            let depth = requests.saturating_add(receives);
+            side.internal_evd = InternalEvd(Some(Evd::create_internal(ia, depth)?));
         }
         self.set_datagram(attr.service_type == UD, side.generation);
         side.claims = claims;
@@ -231,15 +241,8 @@ impl<T: Transport> Ep<T> {
                 .ok_or(Error::handle(subtype))
         };
         let request_cq = cq_of(side.parts.request_evd, Subtype::InvalidHandleEvdRequest)?;
-        let recv_cq =
-            cq_of(side.parts.recv_evd, Subtype::InvalidHandleEvdRecv).or_else(|error| {
-                if side.parts.srq.is_some() {
-                    Ok(request_cq.clone())
-                } else {
-                    Err(error)
-                }
-            })?;
-        let srq = side.parts.srq.map(crate::srq::Srq::queue).transpose()?;
+        let recv_cq = cq_of(side.parts.recv_evd, Subtype::InvalidHandleEvdRecv)?;
+        let srq = side.parts.srq.map(Srq::queue).transpose()?;
         let caps = QpCaps {
             max_request: max_requests(&attr, &adapter),
             max_recv: if srq.is_some() { 0 } else { attr.max_recv_dtos },
@@ -250,6 +253,9 @@ impl<T: Transport> Ep<T> {
             datagram: attr.service_type == UD,
         };
         Self::reserve_completions(side, &adapter)?;
+        if let (Some(srq), None) = (side.parts.srq, side.parts.recv_evd) {
+            srq.expect_unheard();
+        }
         let qp = Arc::new(T::create_qp(
             &pz.zone()?,
             &caps,
@@ -275,11 +281,7 @@ impl<T: Transport> Ep<T> {
         let (Some(_), Some(attr)) = (side.parts.pz, &side.attr) else {
             return Ok(());
         };
-        let requests = max_requests(attr, adapter);
-        let receives = side
-            .parts
-            .srq
-            .map_or(attr.max_recv_dtos, crate::srq::Srq::depth);
+        let (requests, receives) = outstanding(attr, side.parts.srq, adapter);
         let mut unheard = 0_u32;
         match &mut side.request_feed {
             Some(feed) => feed.reserve(requests)?,

@@ -120,6 +120,8 @@ struct Inner<T: Transport> {
     solicited_feeds: u32,
     /// Number of feeds that need no completion queue; these may come from other IAs.
     cqless_feeds: u32,
+    /// True if no consumer has the EVD: its events are dropped.
+    internal: bool,
     /// Maximum number of outstanding completions of the endpoints, and depth of the completion queue.
     cq_reserved: u32,
     cq_depth: u32,
@@ -149,6 +151,7 @@ impl<T: Transport> Default for Evd<T> {
                 unsignalled_feeds: 0,
                 solicited_feeds: 0,
                 cqless_feeds: 0,
+                internal: false,
                 cq_reserved: 0,
                 cq_depth: 0,
                 counters: EvdCounters::default(),
@@ -230,6 +233,7 @@ impl<T: Transport> Evd<T> {
             inner.poll_yield = PollYield::default();
             inner.quick_polls = QuickPolls::default();
             evd.silent.store(0, Ordering::Relaxed);
+            inner.internal = false;
             inner.cq_reserved = 0;
             inner.cq_depth = depth;
             inner.counters = EvdCounters::default();
@@ -264,6 +268,18 @@ impl<T: Transport> Evd<T> {
             evd.arm_cq(&mut inner)
         };
         wakeup.deliver();
+        Ok(evd)
+    }
+
+    /// Creates an EVD of core's own, for `depth` completions that no consumer wants an event of.
+    ///
+    /// # Errors
+    /// Those of [`Evd::create`].
+    pub(crate) fn create_internal(ia: &'static Ia<T>, depth: u32) -> Result<&'static Self> {
+        // A longer completion queue is made by `hold_completions`.
+        let qlen = depth.clamp(1, ia.attributes()?.max_evd_qlen.max(1));
+        let evd = Self::create(ia, qlen, None, EvdFlags::DTO)?;
+        evd.inner.lock().internal = true;
         Ok(evd)
     }
 
