@@ -5,6 +5,7 @@
 mod pair;
 
 use std::collections::HashSet;
+use std::sync::Weak;
 
 use dat_core::attr::SrqAttr;
 use dat_core::ep::{Ep, EpChange, EpParts};
@@ -155,6 +156,35 @@ fn resize_keeps_what_is_outstanding() {
     assert_eq!(srq.info().unwrap().attr.max_recv_dtos, 500);
     srq.set_low_watermark(100).unwrap();
     assert_eq!(srq.resize(50), state);
+}
+
+/// dat_srq_resize: "should not cause any incoming messages on any of the EPs that use the SRQ to be lost". So their completion queues
+/// have room for all receives.
+#[test]
+fn the_completion_queues_of_its_endpoints_grow_with_it() {
+    let side = Side::open();
+    let srq = Srq::create(side.ia, side.pz, &ATTR).unwrap();
+    srq_ep(&side, srq);
+    let unheard = EpParts {
+        srq: Some(srq),
+        recv_evd: None,
+        ..side.parts()
+    };
+    Ep::create(side.ia, unheard, Some(&attr(0, 8))).unwrap();
+    srq.resize(700).unwrap();
+    srq_ep(&side, srq);
+    let qps = side.adapter();
+    let depths = qps
+        .qps
+        .lock()
+        .iter()
+        .filter_map(Weak::upgrade)
+        .map(|qp| qp.recv_depth())
+        .collect::<Vec<_>>();
+    assert!(
+        depths[0] >= 1400 && depths[1] >= 700 && depths[2] >= 1400,
+        "{depths:?}"
+    );
 }
 
 /// dat_srq_free: refused while an endpoint uses it.

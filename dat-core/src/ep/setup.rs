@@ -282,6 +282,29 @@ impl<T: Transport> Ep<T> {
             return Ok(());
         };
         let (requests, receives) = outstanding(attr, side.parts.srq, adapter);
+        Self::reserve(side, requests, receives)
+    }
+
+    /// Reserves room in the completion queues of all endpoints on `srq` for `receives` of it. The caller holds no lock.
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES` if a queue cannot grow.
+    pub(crate) fn reserve_receives_of(srq: &'static Srq<T>, receives: u32) -> Result<()> {
+        let adapter = srq.ia().attributes()?;
+        let mut reserved = Ok(());
+        T::arenas().ep.for_each(|_, ep| {
+            let mut side = ep.connection.lock();
+            let of = side.parts.srq.is_some_and(|own| std::ptr::eq(own, srq));
+            if let (true, Some(attr), Ok(())) = (of && side.qp.is_some(), &side.attr, reserved) {
+                let requests = max_requests(attr, &adapter);
+                reserved = Self::reserve(&mut side, requests, receives);
+            }
+        });
+        reserved
+    }
+
+    /// Reserves room for these numbers of completions.
+    fn reserve(side: &mut Connection<T>, requests: u32, receives: u32) -> Result<()> {
         let mut unheard = 0_u32;
         match &mut side.request_feed {
             Some(feed) => feed.reserve(requests)?,

@@ -256,27 +256,53 @@ impl<T: Transport> Srq<T> {
     /// `DAT_INVALID_PARAMETER` (second argument), `DAT_INSUFFICIENT_RESOURCES`.
     pub fn resize(&'static self, max_recv_dtos: u32) -> Result<()> {
         let adapter = self.ia().attributes()?;
-        let mut inner = self.inner.lock();
-        let queue = inner.queue.clone().ok_or(DEAD)?;
         let max = match adapter.max_recv_per_srq {
             0 => MAX_SLOTS,
             n => n.min(MAX_SLOTS),
         };
         if max_recv_dtos == 0 || max_recv_dtos > max {
-            return Err(Error::arg(2));
+            return Err(if self.head.alive() {
+                Error::arg(2)
+            } else {
+                DEAD
+            });
+        }
+        if self.check_resize(&self.inner.lock(), max_recv_dtos)? {
+            Ep::reserve_receives_of(self, max_recv_dtos)?;
+        }
+        let grown = {
+            let mut inner = self.inner.lock();
+            let grows = self.check_resize(&inner, max_recv_dtos)?;
+            // "There is no requirement to shrink the SRQ to return DAT_SUCCESS."
+            if grows {
+                let queue = inner.queue.clone().ok_or(DEAD)?;
+                self.slots.grow(max_recv_dtos)?;
+                T::resize_srq(&queue, max_recv_dtos)?;
+            }
+            inner.max_recv_dtos = max_recv_dtos;
+            grows
+        };
+        if grown {
+            // For endpoints that other threads have made meanwhile.
+            Ep::reserve_receives_of(self, max_recv_dtos)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the queue can have this size; returns whether it is a larger one.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_STATE`, `DAT_INVALID_HANDLE`.
+    fn check_resize(&self, inner: &Inner<T>, max_recv_dtos: u32) -> Result<bool> {
+        if inner.queue.is_none() {
+            return Err(DEAD);
         }
         if max_recv_dtos < self.slots.taken()
             || inner.low_watermark.is_some_and(|low| max_recv_dtos < low)
         {
             return Err(Error::state(Subtype::InvalidStateSrqOperational));
         }
-        // "There is no requirement to shrink the SRQ to return DAT_SUCCESS."
-        if max_recv_dtos > inner.max_recv_dtos {
-            self.slots.grow(max_recv_dtos)?;
-            T::resize_srq(&queue, max_recv_dtos)?;
-        }
-        inner.max_recv_dtos = max_recv_dtos;
-        Ok(())
+        Ok(max_recv_dtos > inner.max_recv_dtos)
     }
 
     /// Arms the low watermark (dat_srq_set_lw): one asynchronous event when fewer than `low_watermark` receives are
