@@ -179,7 +179,7 @@ impl<T: Transport> Ep<T> {
     /// Passive and Tentative Connection Pending, the protection zone not in Reserved and Passive.
     ///
     /// # Errors
-    /// `DAT_INVALID_STATE` if the state does not allow one of the changes, or while receives are posted that a new
+    /// `DAT_INVALID_STATE` if the state does not allow one of the changes, or while receives or datagrams are posted that a new
     /// queue pair would lose; `DAT_INVALID_PARAMETER` (third argument) for an impossible value, and for an SRQ
     /// (dat_ep_create_with_srq: it cannot be replaced); `DAT_INSUFFICIENT_RESOURCES`.
     pub fn modify(&'static self, change: &EpChange<T>) -> Result<()> {
@@ -217,7 +217,8 @@ impl<T: Transport> Ep<T> {
             && same(parts.recv_evd, old_parts.recv_evd)
             && same(parts.request_evd, old_parts.request_evd)
             && attr == old_attr;
-        if !same_queues && self.receives_outstanding() != 0 {
+        // A datagram endpoint sends in Unconnected too.
+        if !same_queues && (self.receives_outstanding(), self.requests_outstanding()) != (0, 0) {
             return Err(state.refuse());
         }
         side.attr = Some(attr);
