@@ -13,7 +13,7 @@ use dat_core::attr::{EpAttr, SrqAttr};
 use dat_core::ep::{Ep, EpChange, EpState};
 use dat_core::error::{Error, Subtype};
 use dat_core::event::{ConnectionEvent, DatagramEvent, DtoOp, DtoStatus, Event};
-use dat_core::flags::{Close, MemPriv};
+use dat_core::flags::{Close, CompletionFlags, MemPriv};
 use dat_core::sp::Sp;
 use dat_core::srq::Srq;
 use dat_core::transport::Transport;
@@ -282,5 +282,28 @@ fn an_endpoint_whose_datagrams_are_outstanding_keeps_its_queue_pair() {
     assert_eq!(unconnected.modify(&larger), Err(refused));
     assert_eq!(done(a.request), (5, DtoStatus::Success));
     unconnected.modify(&larger).unwrap();
+    psp.free().unwrap();
+}
+
+/// dat_ep_disconnect: a graceful disconnect waits for the requests, also for those that give no event. A datagram endpoint posts no
+/// RDMA to notice their end.
+#[test]
+fn a_graceful_disconnect_waits_for_datagrams_without_an_event() {
+    let _alone = alone();
+    let (a, b) = sides(179);
+    let (from, to) = (ep(&a), ep(&b));
+    let psp = Sp::psp_create(b.ia, Some(179), b.cr, false).unwrap();
+    for datagrams in 0..4 {
+        let there = meet(&a, from, &b, to, 179);
+        let (qpn, _) = there.info().unwrap().peer.unwrap();
+        for n in 0..datagrams {
+            let suppress = CompletionFlags::SUPPRESS;
+            from.post_send_ud(&[], there, qpn, n, suppress).unwrap();
+        }
+        from.disconnect(Close::Graceful).unwrap();
+        disconnected(&a, from);
+        assert!(empty(a.request));
+        from.reset().unwrap();
+    }
     psp.free().unwrap();
 }
