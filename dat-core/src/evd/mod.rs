@@ -428,8 +428,8 @@ impl<T: Transport> Evd<T> {
     /// Changes the queue's length and keeps every event (dat_evd_resize).
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` (argument 2); `DAT_INVALID_STATE` if more events are queued;
-    /// `DAT_INSUFFICIENT_RESOURCES`; `DAT_INVALID_HANDLE`.
+    /// `DAT_INVALID_PARAMETER` (argument 2); `DAT_INVALID_STATE` if more events are queued, or a thread waits for more
+    /// (`EVD_WAITER`); `DAT_INSUFFICIENT_RESOURCES`; `DAT_INVALID_HANDLE`.
     pub fn resize(&'static self, qlen: u32) -> Result<()> {
         if !self.head.alive() {
             return Err(dead());
@@ -439,6 +439,11 @@ impl<T: Transport> Evd<T> {
             let mut inner = self.inner.lock();
             if !self.head.alive() {
                 return Err(dead());
+            }
+            // A thread that waits for more events than the queue can hold would wait for ever.
+            let waiter = inner.waiting.as_ref();
+            if waiter.is_some_and(|waiter| waiter.threshold > qlen as usize) {
+                return Err(Error::state(Subtype::InvalidStateEvdWaiter));
             }
             let wakeup = self.take_completions(&mut inner);
             if inner.queue.len() > qlen as usize {
