@@ -47,7 +47,7 @@ pub struct LmrInfo<T: Transport> {
     pub pz: RawHandle,
     /// Access rights, as given at creation.
     pub rights: MemPriv,
-    /// Origin of remote addresses, as given at creation.
+    /// Origin of the addresses in it, as given at creation.
     pub va_type: VaType,
     /// Key for local segments.
     pub lmr_context: u32,
@@ -106,6 +106,17 @@ impl<T: Transport> Clone for LmrInfo<T> {
     }
 }
 impl<T: Transport> Copy for LmrInfo<T> {}
+
+impl<T: Transport> LmrInfo<T> {
+    /// Returns the address by which programs name the first byte, and the number of bytes.
+    pub(crate) fn addresses(&self) -> (u64, u64) {
+        let first = match self.va_type {
+            VaType::Va => self.registered_address,
+            VaType::ZeroBased => 0,
+        };
+        (first, self.registered_size)
+    }
+}
 
 /// All defined rights.
 const RIGHTS: MemPriv = MemPriv::ALL.union(MemPriv::REMOTE);
@@ -252,7 +263,7 @@ impl<T: Transport> Lmr<T> {
                 .filter(|info| info.lmr_context == segment.lmr_context)
                 .ok_or(Error::arg(2))?;
             let length = u64::from(segment.segment_length);
-            let (base, size) = (info.registered_address, info.registered_size);
+            let (base, size) = info.addresses();
             if !within(segment.virtual_address, length, base, size) {
                 return Err(Error::arg(2));
             }
