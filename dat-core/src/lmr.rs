@@ -9,9 +9,8 @@ use crate::event::RawHandle;
 use crate::flags::{MemPriv, VaType};
 use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
-use crate::iov::LmrTriplet;
 use crate::pz::Pz;
-use crate::rmr::Rmr;
+use crate::rmr::{LmrRange, Rmr};
 use crate::transport::Transport;
 use crate::use_count::Claim;
 
@@ -249,12 +248,12 @@ impl<T: Transport> Lmr<T> {
     /// an error that the iterator yields. The iterator is not advanced after the first error.
     pub fn sync_read(
         ia: &'static Ia<T>,
-        segments: impl IntoIterator<Item = Result<LmrTriplet>>,
+        segments: impl IntoIterator<Item = Result<impl Into<LmrRange>>>,
     ) -> Result<()> {
         ia.adapter()?;
         for segment in segments {
-            let segment = segment?;
-            if segment.segment_length == 0 {
+            let segment: LmrRange = segment?.into();
+            if segment.length == 0 {
                 continue;
             }
             let info = ia
@@ -262,9 +261,8 @@ impl<T: Transport> Lmr<T> {
                 .and_then(|lmr| lmr.info().ok())
                 .filter(|info| info.lmr_context == segment.lmr_context)
                 .ok_or(Error::arg(2))?;
-            let length = u64::from(segment.segment_length);
             let (base, size) = info.addresses();
-            if !within(segment.virtual_address, length, base, size) {
+            if !within(segment.address, segment.length, base, size) {
                 return Err(Error::arg(2));
             }
         }
@@ -277,7 +275,7 @@ impl<T: Transport> Lmr<T> {
     /// The errors of [`Lmr::sync_read`].
     pub fn sync_write(
         ia: &'static Ia<T>,
-        segments: impl IntoIterator<Item = Result<LmrTriplet>>,
+        segments: impl IntoIterator<Item = Result<impl Into<LmrRange>>>,
     ) -> Result<()> {
         Self::sync_read(ia, segments)
     }
