@@ -8,6 +8,7 @@ use std::mem::size_of;
 
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::iov::{Iov, LmrTriplet, Local};
+use dat_core::rmr::LmrRange;
 
 use crate::types::DatCount;
 
@@ -115,21 +116,22 @@ impl<L: Local + 'static> SyncSegments<L> {
 }
 
 impl<L: Local + 'static> Iterator for SyncSegments<L> {
-    type Item = Result<LmrTriplet>;
+    type Item = Result<LmrRange>;
 
-    fn next(&mut self) -> Option<Result<LmrTriplet>> {
+    fn next(&mut self) -> Option<Result<LmrRange>> {
         self.left = self.left.checked_sub(1)?;
         let at = self.next;
         self.next = at.wrapping_add(1);
         if self.long && !readable(at.cast(), size_of::<L>()) {
             return Some(Err(Error::arg(2)));
         }
-        let one = SegmentArray {
-            first: at,
-            count: 1,
-        };
-        // A segment of 4 GiB or more is in no LMR.
-        Some(one.read(0).map_err(|_| Error::arg(2)))
+        // SAFETY: the promise of `new`; every bit pattern is a segment.
+        let segment = unsafe { at.read_unaligned() };
+        // The length apart, because a segment of 1.2 may have 4 GiB or more.
+        Some(Ok(LmrRange {
+            length: segment.length(),
+            ..LmrRange::from(*segment.triplet().borrow())
+        }))
     }
 }
 
@@ -205,6 +207,24 @@ mod tests {
                 assert_eq!(seen(number, old, 40), Ok(Some(vec![ONE; count])));
             }
         }
+    }
+
+    #[test]
+    fn a_sync_takes_a_long_segment_of_1_2() {
+        let long = DatLmrTriplet {
+            segment_length: 5 << 30,
+            ..OLD
+        };
+        let (_buffer, at) = placed(long, 1, 1);
+        // SAFETY: one segment is there.
+        let mut segments = unsafe { SyncSegments::new(at, 1).unwrap() };
+        let expected = LmrRange {
+            lmr_context: 9,
+            address: 0x1_2345_6789,
+            length: 5 << 30,
+        };
+        assert_eq!(segments.next(), Some(Ok(expected)));
+        assert_eq!(segments.next(), None);
     }
 
     #[test]

@@ -180,14 +180,15 @@ impl<T: Transport> Cr<T> {
     /// had arrived there. The peer does not notice.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` (argument 2) if no service point of the IA listens there; `DAT_INVALID_HANDLE` if the
-    /// request was answered meanwhile.
+    /// `DAT_INVALID_PARAMETER` (argument 2) if no service point of the IA listens there, or only one that refuses the
+    /// request; `DAT_INVALID_HANDLE` if the request was answered meanwhile.
     pub fn handoff(&'static self, conn_qual: u64) -> Result<()> {
-        if self.inner.lock().is_none() {
-            return Err(DEAD);
-        }
+        let datagram = {
+            let inner = self.inner.lock();
+            inner.as_ref().ok_or(DEAD)?.datagram
+        };
         // Service points precede requests in the lock order.
-        let target = Sp::<T>::listening(self.ia(), conn_qual).ok_or(Error::arg(2))?;
+        let target = Sp::<T>::listening(self.ia(), conn_qual, datagram).ok_or(Error::arg(2))?;
         let inner = self.inner.lock().take().ok_or(DEAD)?;
         let private_data = self.private_data.to_vec();
         self.end();

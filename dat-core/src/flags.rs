@@ -81,13 +81,13 @@ pub enum MemType {
     SharedVirtual = 2,
 }
 
-/// Origin of a region's remote addresses (`DAT_VA_TYPE` of 2.0).
+/// Origin of a region's addresses (`DAT_VA_TYPE` of 2.0).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u32)]
 pub enum VaType {
-    /// Remote addresses are the owner's virtual addresses.
+    /// Addresses are the owner's virtual addresses.
     #[default]
     Va = 0,
-    /// Remote addresses are offsets from the start of the region.
+    /// Addresses are offsets from the start of the region, those of local segments and of binds too.
     ZeroBased = 1,
 }

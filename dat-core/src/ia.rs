@@ -129,6 +129,16 @@ impl<T: Transport> Default for Ia<T> {
     }
 }
 
+impl<T: Transport> Inner<T> {
+    /// Returns true if the asynchronous EVD that the open created has other users than this IA.
+    fn lends_async_evd(&self) -> bool {
+        let own = self
+            .own_async_evd
+            .and_then(|index| T::arenas().evd.get(index));
+        own.is_some_and(|evd| evd.head.users() > u32::from(self.async_feed.is_some()))
+    }
+}
+
 const DEAD: Error = Error::handle(Subtype::InvalidHandleIa);
 
 /// Minimum length of the asynchronous EVD that an open creates. Programs request 8, but each endpoint on a shared receive queue that
@@ -221,7 +231,8 @@ impl<T: Transport> Ia<T> {
 
     /// Closes the IA (dat_ia_close).
     ///
-    /// A graceful close succeeds only if no object is left but the asynchronous EVD that the open created. An abrupt close frees all
+    /// A graceful close succeeds only if no object is left but the asynchronous EVD that the open created, and no other IA was opened
+    /// with that. An abrupt close frees all
     /// objects in the order of their dependencies; waiters on EVDs return `DAT_ABORT`, waiters on CNOs a null handle.
     ///
     /// # Errors
@@ -233,7 +244,8 @@ impl<T: Transport> Ia<T> {
                 return Err(DEAD);
             }
             let own = usize::from(inner.own_async_evd.is_some());
-            if how == Close::Graceful && inner.members.len() > own {
+            let left = inner.members.len() > own || inner.lends_async_evd();
+            if how == Close::Graceful && left {
                 return Err(Error::state(Subtype::InvalidStateIaInUse));
             }
             // From here on no object is added; see `add_member`.

@@ -9,9 +9,8 @@ use crate::event::RawHandle;
 use crate::flags::{MemPriv, VaType};
 use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
-use crate::iov::LmrTriplet;
 use crate::pz::Pz;
-use crate::rmr::Rmr;
+use crate::rmr::{LmrRange, Rmr};
 use crate::transport::Transport;
 use crate::use_count::Claim;
 
@@ -47,7 +46,7 @@ pub struct LmrInfo<T: Transport> {
     pub pz: RawHandle,
     /// Access rights, as given at creation.
     pub rights: MemPriv,
-    /// Origin of remote addresses, as given at creation.
+    /// Origin of the addresses in it, as given at creation.
     pub va_type: VaType,
     /// Key for local segments.
     pub lmr_context: u32,
@@ -106,6 +105,17 @@ impl<T: Transport> Clone for LmrInfo<T> {
     }
 }
 impl<T: Transport> Copy for LmrInfo<T> {}
+
+impl<T: Transport> LmrInfo<T> {
+    /// Returns the address by which programs name the first byte, and the number of bytes.
+    pub(crate) fn addresses(&self) -> (u64, u64) {
+        let first = match self.va_type {
+            VaType::Va => self.registered_address,
+            VaType::ZeroBased => 0,
+        };
+        (first, self.registered_size)
+    }
+}
 
 /// All defined rights.
 const RIGHTS: MemPriv = MemPriv::ALL.union(MemPriv::REMOTE);
@@ -238,12 +248,12 @@ impl<T: Transport> Lmr<T> {
     /// an error that the iterator yields. The iterator is not advanced after the first error.
     pub fn sync_read(
         ia: &'static Ia<T>,
-        segments: impl IntoIterator<Item = Result<LmrTriplet>>,
+        segments: impl IntoIterator<Item = Result<impl Into<LmrRange>>>,
     ) -> Result<()> {
         ia.adapter()?;
         for segment in segments {
-            let segment = segment?;
-            if segment.segment_length == 0 {
+            let segment: LmrRange = segment?.into();
+            if segment.length == 0 {
                 continue;
             }
             let info = ia
@@ -251,9 +261,8 @@ impl<T: Transport> Lmr<T> {
                 .and_then(|lmr| lmr.info().ok())
                 .filter(|info| info.lmr_context == segment.lmr_context)
                 .ok_or(Error::arg(2))?;
-            let length = u64::from(segment.segment_length);
-            let (base, size) = (info.registered_address, info.registered_size);
-            if !within(segment.virtual_address, length, base, size) {
+            let (base, size) = info.addresses();
+            if !within(segment.address, segment.length, base, size) {
                 return Err(Error::arg(2));
             }
         }
@@ -266,7 +275,7 @@ impl<T: Transport> Lmr<T> {
     /// The errors of [`Lmr::sync_read`].
     pub fn sync_write(
         ia: &'static Ia<T>,
-        segments: impl IntoIterator<Item = Result<LmrTriplet>>,
+        segments: impl IntoIterator<Item = Result<impl Into<LmrRange>>>,
     ) -> Result<()> {
         Self::sync_read(ia, segments)
     }

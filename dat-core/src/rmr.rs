@@ -444,7 +444,7 @@ fn check<T: Transport>(
     rights: MemPriv,
     args: Args,
 ) -> Result<()> {
-    let (base, size) = (info.registered_address, info.registered_size);
+    let (base, size) = info.addresses();
     if range.lmr_context != info.lmr_context || !within(range.address, range.length, base, size) {
         return Err(Error::arg(args.triplet));
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::side::{cookies, side};
 use common::{Events, open, qp};
-use dat_core::ep::{Ep, EpParts};
+use dat_core::ep::{Ep, EpChange, EpParts};
 use dat_core::error::{Error, Kind};
 use dat_core::evd::Evd;
 use dat_core::flags::{Close, CompletionFlags, EvdFlags};
@@ -117,6 +117,71 @@ fn the_completion_queue_grows_with_the_endpoints_on_it() {
             .load(std::sync::atomic::Ordering::SeqCst);
         assert!(depth >= expected, "{depth} < {expected}");
     }
+    ia.close(Close::Abrupt).unwrap();
+}
+
+/// dat_ep_modify makes the streams of an endpoint again, also those that it does not change, and also where it fails.
+#[test]
+fn a_modified_endpoint_keeps_its_room_in_the_completion_queue() {
+    let ia = open();
+    let pz = Pz::create(ia).unwrap();
+    let evd = Evd::create(ia, 2, None, EvdFlags::DTO | EvdFlags::CONNECTION).unwrap();
+    let no_dtos = Evd::create(ia, 2, None, EvdFlags::CONNECTION).unwrap();
+    let parts = EpParts {
+        pz: Some(pz),
+        recv_evd: Some(evd),
+        request_evd: Some(evd),
+        connect_evd: None,
+        srq: None,
+    };
+    let connect = EpChange {
+        connect_evd: Some(Some(evd)),
+        ..EpChange::default()
+    };
+    let wrong = EpChange {
+        request_evd: Some(Some(no_dtos)),
+        ..EpChange::default()
+    };
+    let mut expected = 0;
+    for number in 0..20 {
+        let ep = Ep::create(ia, parts, None).unwrap();
+        if number % 2 == 0 {
+            ep.modify(&connect).unwrap();
+        } else {
+            assert!(ep.modify(&wrong).is_err());
+        }
+        expected += 32;
+        let depth = qp(ep)
+            .request_cq
+            .depth
+            .load(std::sync::atomic::Ordering::SeqCst);
+        assert!(depth >= expected, "{depth} < {expected}");
+    }
+    ia.close(Close::Abrupt).unwrap();
+}
+
+#[test]
+fn the_completion_queue_of_an_endpoint_without_evds_grows_with_it() {
+    let ia = open();
+    let parts = EpParts {
+        pz: Some(Pz::create(ia).unwrap()),
+        recv_evd: None,
+        request_evd: None,
+        connect_evd: None,
+        srq: None,
+    };
+    let ep = Ep::create(ia, parts, None).unwrap();
+    let larger = EpChange {
+        max_recv_dtos: Some(200),
+        max_request_dtos: Some(200),
+        ..EpChange::default()
+    };
+    ep.modify(&larger).unwrap();
+    let depth = qp(ep)
+        .request_cq
+        .depth
+        .load(std::sync::atomic::Ordering::SeqCst);
+    assert!(depth >= 400, "{depth}");
     ia.close(Close::Abrupt).unwrap();
 }
 

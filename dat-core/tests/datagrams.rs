@@ -10,9 +10,10 @@ use std::thread;
 
 use dat_core::ah::{Ah, Half};
 use dat_core::attr::{EpAttr, SrqAttr};
-use dat_core::ep::{Ep, EpState};
+use dat_core::ep::{Ep, EpChange, EpState};
+use dat_core::error::{Error, Subtype};
 use dat_core::event::{ConnectionEvent, DatagramEvent, DtoOp, DtoStatus, Event};
-use dat_core::flags::{Close, MemPriv};
+use dat_core::flags::{Close, CompletionFlags, MemPriv};
 use dat_core::sp::Sp;
 use dat_core::srq::Srq;
 use dat_core::transport::Transport;
@@ -260,5 +261,49 @@ fn receives_of_an_srq_are_datagrams_after_their_endpoint_is_freed() {
         (31, srq.handle(), DtoStatus::Success)
     );
     assert_eq!(late.op, DtoOp::ReceiveUd);
+    psp.free().unwrap();
+}
+
+/// dat_ep_modify: a new queue pair would lose what is posted to the old one.
+#[test]
+fn an_endpoint_whose_datagrams_are_outstanding_keeps_its_queue_pair() {
+    let _alone = alone();
+    let (a, b) = sides(178);
+    let (from, to, unconnected) = (ep(&a), ep(&b), ep(&a));
+    let psp = Sp::psp_create(b.ia, Some(178), b.cr, false).unwrap();
+    let there = meet(&a, from, &b, to, 178);
+    let (qpn, _) = there.info().unwrap().peer.unwrap();
+    unconnected.post_send_ud(&[], there, qpn, 5, NONE).unwrap();
+    let larger = EpChange {
+        max_request_dtos: Some(32),
+        ..EpChange::default()
+    };
+    let refused = Error::state(Subtype::InvalidStateEpUnconnected);
+    assert_eq!(unconnected.modify(&larger), Err(refused));
+    assert_eq!(done(a.request), (5, DtoStatus::Success));
+    unconnected.modify(&larger).unwrap();
+    psp.free().unwrap();
+}
+
+/// dat_ep_disconnect: a graceful disconnect waits for the requests, also for those that give no event. A datagram endpoint posts no
+/// RDMA to notice their end.
+#[test]
+fn a_graceful_disconnect_waits_for_datagrams_without_an_event() {
+    let _alone = alone();
+    let (a, b) = sides(179);
+    let (from, to) = (ep(&a), ep(&b));
+    let psp = Sp::psp_create(b.ia, Some(179), b.cr, false).unwrap();
+    for datagrams in 0..4 {
+        let there = meet(&a, from, &b, to, 179);
+        let (qpn, _) = there.info().unwrap().peer.unwrap();
+        for n in 0..datagrams {
+            let suppress = CompletionFlags::SUPPRESS;
+            from.post_send_ud(&[], there, qpn, n, suppress).unwrap();
+        }
+        from.disconnect(Close::Graceful).unwrap();
+        disconnected(&a, from);
+        assert!(empty(a.request));
+        from.reset().unwrap();
+    }
     psp.free().unwrap();
 }

@@ -447,6 +447,27 @@ fn an_accept_that_the_peer_aborted_ends_in_its_error() {
     psp.free().unwrap();
 }
 
+/// dat_cr_handoff: "The handoff parameter is invalid". A reserved service point generates at most one request (dat_rsp_create).
+#[test]
+fn a_request_is_not_handed_to_a_reserved_service_point_that_had_one() {
+    let (client, server) = (Side::open(), Side::open());
+    let _public = Sp::psp_create(server.ia, Some(115), server.cr, false).unwrap();
+    let rsp = Sp::rsp_create(server.ia, 116, server.ep(), server.cr).unwrap();
+    let (one, two) = (client.ep(), client.ep());
+    one.connect(PEER, 115, None, &[], 0, 0).unwrap();
+    request(wait(server.cr)).handoff(116).unwrap();
+    let reserved = request(wait(server.cr));
+    two.connect(PEER, 115, None, &[], 0, 0).unwrap();
+    let second = request(wait(server.cr));
+    assert_eq!(second.handoff(116), Err(Error::arg(2)));
+    // The request stays.
+    second.accept(Some(server.ep()), &[]).unwrap();
+    assert_eq!(wait(client.conn), connection(E::Established, two));
+    reserved.accept(None, &[]).unwrap();
+    assert_eq!(wait(client.conn), connection(E::Established, one));
+    rsp.free().unwrap();
+}
+
 /// dat_cr_handoff: the request moves to another qualifier of the same IA; its handle is dead afterwards.
 #[test]
 fn a_request_is_handed_to_another_service_point() {

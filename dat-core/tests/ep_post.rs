@@ -779,3 +779,57 @@ fn posts_of_an_earlier_endpoint_in_the_slot_are_not_outstanding() {
         bare.free().unwrap();
     }
 }
+
+/// dat_ep_create: without an EVD for receives "the Consumer is not interested in events for completions of receives". So no call
+/// polls for them but the next post.
+#[test]
+fn receives_without_an_evd_make_room_for_the_next_ones() {
+    let (client, server) = (Side::open(), Side::open());
+    let parts = EpParts {
+        recv_evd: None,
+        ..server.parts()
+    };
+    let to = Ep::create(server.ia, parts, Some(&attr(4, 4))).unwrap();
+    let from = client.ep();
+    join(&client, from, &server, to, 321);
+    for n in 0..20 {
+        to.post_recv(&[], n, NONE).unwrap();
+        from.post_send(&[], n, NONE).unwrap();
+        assert_eq!(
+            dto(next(client.request).unwrap()).status,
+            DtoStatus::Success
+        );
+    }
+    for n in 0..4 {
+        to.post_recv(&[], n, NONE).unwrap();
+    }
+    let full = Err(Error::resource(Subtype::ResourceMemory));
+    assert_eq!(to.post_recv(&[], 4, NONE), full);
+    assert_eq!(all(server.request), []);
+}
+
+/// dat_ep_get_status: idle means that nothing is outstanding or in progress.
+#[test]
+fn an_endpoint_without_evds_is_idle_when_its_work_is_done() {
+    let (client, server) = (Side::open(), Side::open());
+    let parts = EpParts {
+        recv_evd: None,
+        request_evd: None,
+        ..server.parts()
+    };
+    let to = Ep::create(server.ia, parts, Some(&attr(4, 4))).unwrap();
+    let from = client.ep();
+    join(&client, from, &server, to, 322);
+    to.post_recv(&[], 1, NONE).unwrap();
+    from.post_recv(&[], 2, NONE).unwrap();
+    assert_eq!(to.status(), (EpState::Connected, false, true));
+    server.hold(true);
+    to.post_send(&[], 3, NONE).unwrap();
+    assert_eq!(to.status(), (EpState::Connected, false, false));
+    server.hold(false);
+    from.post_send(&[], 4, NONE).unwrap();
+    assert_eq!(to.status(), (EpState::Connected, true, true));
+    to.post_recv(&[], 5, NONE).unwrap();
+    from.post_send(&[], 6, NONE).unwrap();
+    assert_eq!(to.recv_query().unwrap().0, 0);
+}

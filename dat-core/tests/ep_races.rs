@@ -6,11 +6,13 @@ mod pair;
 
 use std::thread;
 
-use dat_core::ep::{Ep, EpState};
+use dat_core::attr::SrqAttr;
+use dat_core::ep::{Ep, EpParts, EpState};
 use dat_core::error::{Error, Kind, Subtype};
-use dat_core::event::{ConnectionEvent as E, DtoStatus, Event};
+use dat_core::event::{AsyncEvent, ConnectionEvent as E, DtoStatus, Event};
 use dat_core::flags::{Close, CompletionFlags};
 use dat_core::sp::Sp;
+use dat_core::srq::Srq;
 use pair::*;
 
 /// The way in which the other thread ends an endpoint.
@@ -181,11 +183,13 @@ fn a_late_disconnect_spares_the_next_connection() {
     let ending = thread::spawn(move || from.disconnect(Close::Abrupt));
     stopped.reached();
     from.reset().unwrap();
+    // Before the events of the next connection, which would seem to have ended.
+    assert_eq!(all(client.conn), [connection(E::Disconnected, from)]);
     let next = server.ep();
     join(&client, from, &server, next, 851);
     drop(stopped);
     assert_eq!(ending.join().unwrap(), Ok(()));
-    assert_eq!(all(client.conn), [connection(E::Disconnected, from)]);
+    assert_eq!(all(client.conn), []);
     assert_eq!(from.status().0, EpState::Connected);
     talk(&client, from, next);
     // The old peer got its event.
@@ -273,4 +277,40 @@ fn a_late_reset_spares_the_next_connection() {
     talk(&client, from, next);
     assert_eq!(all(client.conn), []);
     assert_eq!(all(server.conn), []);
+}
+
+/// The same on an SRQ, where each connection ends with an asynchronous event.
+#[test]
+fn a_late_disconnect_leaves_the_next_connection_its_last_event() {
+    let (client, server) = (Side::open(), Side::open());
+    let limits = SrqAttr {
+        max_recv_dtos: 8,
+        max_recv_iov: 2,
+        low_watermark: None,
+    };
+    let parts = EpParts {
+        srq: Some(Srq::create(client.ia, client.pz, &limits).unwrap()),
+        ..client.parts()
+    };
+    let from = Ep::create(client.ia, parts, Some(&attr(0, 8))).unwrap();
+    join(&client, from, &server, server.ep(), 852);
+    let stopped = client.adapter().stop(Call::Disconnect);
+    let ending = thread::spawn(move || from.disconnect(Close::Abrupt));
+    stopped.reached();
+    from.reset().unwrap();
+    assert_eq!(wait(client.conn), connection(E::Disconnected, from));
+    let drained = Event::Async {
+        number: AsyncEvent::EpBroken,
+        handle: from.handle(),
+        reason: 0,
+    };
+    let asynchronous = client.ia.async_evd().unwrap();
+    assert_eq!(all(asynchronous), [drained]);
+    join(&client, from, &server, server.ep(), 853);
+    drop(stopped);
+    assert_eq!(ending.join().unwrap(), Ok(()));
+    assert_eq!(all(asynchronous), []);
+    from.disconnect(Close::Abrupt).unwrap();
+    assert_eq!(all(client.conn), [connection(E::Disconnected, from)]);
+    assert_eq!(all(asynchronous), [drained]);
 }

@@ -207,6 +207,27 @@ fn resize_keeps_events_and_refuses_to_lose_any() {
     ia.close(Close::Abrupt).unwrap();
 }
 
+/// dat_evd_wait: a threshold above the length of the queue is refused, because that many events cannot come.
+#[test]
+fn resize_refuses_a_length_below_the_threshold_of_a_waiter() {
+    let ia = open();
+    let evd = software(ia, 10);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| evd.wait(LONG, 8, &mut Events::default()));
+        eventually("the waiter waits", || waited(evd));
+        let refused = Error::state(Subtype::InvalidStateEvdWaiter);
+        assert_eq!(evd.resize(7), Err(refused));
+        assert_eq!(evd.info().unwrap().qlen, 10);
+        evd.resize(8).unwrap();
+        for pointer in 1..=8 {
+            evd.post_se(pointer).unwrap();
+        }
+        assert_eq!(waiter.join().unwrap(), Ok(7));
+    });
+    evd.resize(7).unwrap();
+    ia.close(Close::Abrupt).unwrap();
+}
+
 #[test]
 fn free_aborts_the_waiter_and_the_handle_is_dead() {
     let ia = open();

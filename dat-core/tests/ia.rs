@@ -120,6 +120,9 @@ fn an_asynchronous_evd_may_serve_several_opens() {
     second.close(Close::Graceful).unwrap();
     assert!(shared.head.alive());
     let third = reopen("null0", AsyncEvd::Existing(shared)).unwrap();
+    let in_use = Err(Error::state(Subtype::InvalidStateIaInUse));
+    assert_eq!(first.close(Close::Graceful), in_use);
+    assert!(std::ptr::eq(third.async_evd().unwrap(), shared));
     first.close(Close::Abrupt).unwrap();
     assert!(!shared.head.alive());
     assert!(third.async_evd().is_none());

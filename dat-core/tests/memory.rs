@@ -213,9 +213,30 @@ fn syncs_check_their_segments() {
     assert_eq!(Lmr::sync_read(ia, [good].map(Ok)), wrong);
     ia.close(Close::Abrupt).unwrap();
     assert_eq!(
-        Lmr::sync_read(ia, [].map(Ok)),
+        Lmr::sync_read(ia, [good; 0].map(Ok)),
         Err(Error::handle(Subtype::InvalidHandleIa))
     );
+}
+
+/// A region of 1.2 may be named by one segment although it has more than 4 GiB.
+#[test]
+fn syncs_take_segments_of_more_than_32_bits() {
+    let ia = open();
+    let pz = Pz::create(ia).unwrap();
+    let length = 5 << 30;
+    let lmr = lmr(ia, pz, Source::Virtual(AT), length).unwrap();
+    let whole = LmrRange {
+        lmr_context: lmr.info().unwrap().lmr_context,
+        address: AT as u64,
+        length,
+    };
+    assert_eq!(Lmr::sync_read(ia, [Ok(whole)]), Ok(()));
+    let beyond = LmrRange {
+        length: length + 1,
+        ..whole
+    };
+    assert_eq!(Lmr::sync_write(ia, [Ok(beyond)]), Err(Error::arg(2)));
+    ia.close(Close::Abrupt).unwrap();
 }
 
 #[test]

@@ -5,12 +5,14 @@
 mod pair;
 
 use std::collections::HashSet;
+use std::sync::Weak;
 
 use dat_core::attr::SrqAttr;
 use dat_core::ep::{Ep, EpChange, EpParts};
 use dat_core::error::{Error, Subtype};
+use dat_core::evd::Evd;
 use dat_core::event::{AsyncEvent, ConnectionEvent as E, DtoStatus, Event};
-use dat_core::flags::{Close, CompletionFlags};
+use dat_core::flags::{Close, CompletionFlags, EvdFlags};
 use dat_core::pz::Pz;
 use dat_core::srq::Srq;
 use pair::*;
@@ -156,6 +158,35 @@ fn resize_keeps_what_is_outstanding() {
     assert_eq!(srq.resize(50), state);
 }
 
+/// dat_srq_resize: "should not cause any incoming messages on any of the EPs that use the SRQ to be lost". So their completion queues
+/// have room for all receives.
+#[test]
+fn the_completion_queues_of_its_endpoints_grow_with_it() {
+    let side = Side::open();
+    let srq = Srq::create(side.ia, side.pz, &ATTR).unwrap();
+    srq_ep(&side, srq);
+    let unheard = EpParts {
+        srq: Some(srq),
+        recv_evd: None,
+        ..side.parts()
+    };
+    Ep::create(side.ia, unheard, Some(&attr(0, 8))).unwrap();
+    srq.resize(700).unwrap();
+    srq_ep(&side, srq);
+    let qps = side.adapter();
+    let depths = qps
+        .qps
+        .lock()
+        .iter()
+        .filter_map(Weak::upgrade)
+        .map(|qp| qp.recv_depth())
+        .collect::<Vec<_>>();
+    assert!(
+        depths[0] >= 1400 && depths[1] >= 700 && depths[2] >= 1400,
+        "{depths:?}"
+    );
+}
+
 /// dat_srq_free: refused while an endpoint uses it.
 #[test]
 fn an_srq_is_freed_when_no_endpoint_uses_it() {
@@ -256,4 +287,62 @@ fn completions_after_the_endpoint_is_freed_return_the_buffer() {
         (31, srq.handle(), DtoStatus::Success)
     );
     assert_eq!(srq.info().unwrap().outstanding, 0);
+}
+
+/// dat_evd_free: "All events on the queue are lost". The SRQ has room for as many receives as before.
+#[test]
+fn receives_whose_evd_is_freed_leave_the_queue() {
+    let (client, server) = (Side::open(), Side::open());
+    let srq = Srq::create(server.ia, server.pz, &ATTR).unwrap();
+    let recv = Evd::create(server.ia, 64, None, EvdFlags::DTO).unwrap();
+    let parts = EpParts {
+        srq: Some(srq),
+        recv_evd: Some(recv),
+        ..server.parts()
+    };
+    let to = Ep::create(server.ia, parts, Some(&attr(0, 8))).unwrap();
+    let from = client.ep();
+    join(&client, from, &server, to, 405);
+    for n in 0..8 {
+        srq.post_recv(&[], n).unwrap();
+        from.post_send(&[], n, NONE).unwrap();
+    }
+    to.free().unwrap();
+    assert_eq!(srq.info().unwrap().outstanding, 8);
+    recv.free().unwrap();
+    assert_eq!(srq.info().unwrap().outstanding, 0);
+    srq.resize(1).unwrap();
+    srq.post_recv(&[], 9).unwrap();
+}
+
+/// dat_ep_create_with_srq: without an EVD for receives "the Consumer is not interested in events for completions of receives". So
+/// none comes to the EVD of requests, and the SRQ stays usable.
+#[test]
+fn an_endpoint_without_an_evd_for_receives_gives_no_event_of_them() {
+    let (client, server) = (Side::open(), Side::open());
+    for (request_evd, qual) in [(Some(server.request), 406), (None, 407)] {
+        let srq = Srq::create(server.ia, server.pz, &ATTR).unwrap();
+        let parts = EpParts {
+            srq: Some(srq),
+            recv_evd: None,
+            request_evd,
+            ..server.parts()
+        };
+        let to = Ep::create(server.ia, parts, Some(&attr(0, 8))).unwrap();
+        let from = client.ep();
+        join(&client, from, &server, to, qual);
+        for n in 0..30 {
+            srq.post_recv(&[], n).unwrap();
+            from.post_send(&[], n, NONE).unwrap();
+            assert_eq!(
+                dto(next(client.request).unwrap()).status,
+                DtoStatus::Success
+            );
+        }
+        assert_eq!(all(server.request), []);
+        to.free().unwrap();
+        assert_eq!(wait(client.conn), connection(E::Disconnected, from));
+        assert_eq!(srq.info().unwrap().outstanding, 0);
+        srq.free().unwrap();
+    }
 }

@@ -63,6 +63,22 @@ fn regions_are_made_of_any_memory() {
         a.ep.post_rdma_write(&part, remote, 3, NONE).expect("posts");
         a.done.wait_completion(PATIENCE).expect("written");
         assert_eq!(region.load(8), 9);
+        // The segments of posts count from 0, too.
+        let back = a.pz.allocate(100, Access::ALL).expect("memory");
+        b.ep.post_rdma_write(&[region.slice(8..108)], back.remote(0..100), 4, NONE)
+            .expect("posts");
+        b.done.wait_completion(PATIENCE).expect("written");
+        assert_eq!(back.to_vec(0..100), [9; 100]);
+        b.ia.sync_rdma_read(&[region.slice(0..4096)])
+            .expect("synchronised");
+        let mut window = b.pz.create_rmr().expect("a window");
+        let open = window.bind(&region, 200..300, Access::REMOTE_WRITE, &b.ep, 5);
+        let open = open.expect("binds");
+        b.done.wait_completion(PATIENCE).expect("bound");
+        assert_eq!(open.address, 200);
+        a.ep.post_rdma_write(&part, open, 6, NONE).expect("posts");
+        a.done.wait_completion(PATIENCE).expect("written");
+        assert_eq!(region.to_vec(200..300), [9; 100]);
     }
     let name = b"a name of forty bytes for shared memory!";
     let shared =

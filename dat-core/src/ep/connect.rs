@@ -58,9 +58,20 @@ pub(super) struct Connection<T: Transport> {
     pub(super) disconnects: u64,
     /// Counts before this object, or at the last reset of its counters.
     pub(super) counted_before: EpValues,
+    /// Event of a teardown that a thread has the transport make; it follows the completions that this flushes.
+    pub(super) held: Option<Held>,
     /// Events to be posted to the connect EVD, in order; one thread at a time posts them.
     pub(super) pending: VecDeque<Event>,
     posting: bool,
+}
+
+/// Event that waits for the end of a teardown.
+pub(super) struct Held {
+    /// Generation of the connection.
+    generation: u32,
+    event: Event,
+    /// True if there was a connection, and not only an attempt.
+    was_connected: bool,
 }
 
 /// Owner of the internal EVD.
@@ -98,6 +109,7 @@ impl<T: Transport> Default for Connection<T> {
             connects: 0,
             disconnects: 0,
             counted_before: [0; EpCounter::ALL.len()],
+            held: None,
             pending: VecDeque::new(),
             posting: false,
         }
@@ -347,9 +359,21 @@ impl<T: Transport> Ep<T> {
             _ => Vec::new(),
         };
         let tears_down = step.effect == Effect::Teardown;
+        let was_connected = step.next == EpState::Disconnected
+            && matches!(was, EpState::Connected | EpState::DisconnectPending);
+        let event = step.event.map(|number| Event::Connection {
+            number,
+            ep: self.handle(),
+        });
         if (tears_down || !ended.is_empty())
             && let Some(checkout) = Self::check_out(&mut side)
         {
+            let generation = self.head.generation.load(Ordering::Relaxed);
+            side.held = event.map(|event| Held {
+                generation,
+                event,
+                was_connected,
+            });
             // Unlocked, because the transport may take its time. The completions that it flushes come before the
             // event.
             drop(side);
@@ -361,21 +385,38 @@ impl<T: Transport> Ep<T> {
                 return;
             };
             side = back;
+            let held = side.held.take_if(|held| held.generation == generation);
+            if event.is_some() && held.is_none() {
+                // dat_ep_reset of another thread has posted it.
+                return;
+            }
         }
-        if let Some(event) = step.event {
-            side.pending.push_back(Event::Connection {
-                number: event,
-                ep: self.handle(),
-            });
+        if let Some(event) = event {
+            side.pending.push_back(event);
             self.post_events(side);
         } else {
             drop(side);
         }
-        if step.next == EpState::Disconnected
-            && matches!(was, EpState::Connected | EpState::DisconnectPending)
-        {
+        if was_connected {
             self.announce_srq_drained();
         }
+    }
+
+    /// Posts the event of a teardown that is in progress in another thread, for dat_ep_reset: it must not follow the events of the
+    /// next connection. Returns the lock again.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` if the endpoint was freed meanwhile.
+    pub(super) fn post_held(&'static self, mut side: Locked<T>) -> Result<Locked<T>> {
+        let Some(held) = side.held.take() else {
+            return Ok(side);
+        };
+        side.pending.push_back(held.event);
+        self.post_events(side);
+        if held.was_connected {
+            self.announce_srq_drained();
+        }
+        self.lock_alive()
     }
 
     /// Posts the pending events to the connect EVD in the order of the transitions, holding no lock while consumers

@@ -174,8 +174,16 @@ impl<T: Transport> Ep<T> {
             ep: self.handle(),
             ah: ah.handle(),
         });
+        if forgotten.is_some() {
+            // Before the event, after which the program may count. Unlocked, as always.
+            drop(side);
+            destroy_peers::<T>(&forgotten);
+            match self.lock_alive() {
+                Ok(again) => side = again,
+                Err(_) => return,
+            }
+        }
         self.post_events(side);
-        destroy_peers::<T>(&forgotten);
     }
 
     /// Posts a datagram to queue pair `qpn` behind `to`, which an endpoint of the IA looked up (dat_ib_post_send_ud).

@@ -189,7 +189,9 @@ impl<T: Transport> Ep<T> {
     /// # Errors
     /// `DAT_INVALID_STATE` in any other state.
     pub fn reset(&'static self) -> Result<()> {
-        let mut side = self.lock_alive()?;
+        let side = self.lock_alive()?;
+        self.state.preview(Input::Reset)?;
+        let mut side = self.post_held(side)?;
         let step = self.state.preview(Input::Reset)?;
         if step.effect != Effect::ResetQueuePair {
             return Ok(());

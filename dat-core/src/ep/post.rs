@@ -328,7 +328,8 @@ impl<T: Transport> Ep<T> {
         }
         let last = queue.head.wrapping_sub(1);
         let slot = queue.slot(last);
-        let requested = !slot.read().1.has(SlotInfo::SUPPRESSED);
+        // Every datagram is signaled, and a datagram queue pair takes no RDMA Write.
+        let requested = self.is_datagram() || !slot.read().1.has(SlotInfo::SUPPRESSED);
         if queue.is_signaled(last, requested) {
             slot.mark_last();
             return;

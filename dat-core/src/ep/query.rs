@@ -179,7 +179,7 @@ impl<T: Transport> Ep<T> {
     /// Passive and Tentative Connection Pending, the protection zone not in Reserved and Passive.
     ///
     /// # Errors
-    /// `DAT_INVALID_STATE` if the state does not allow one of the changes, or while receives are posted that a new
+    /// `DAT_INVALID_STATE` if the state does not allow one of the changes, or while receives or datagrams are posted that a new
     /// queue pair would lose; `DAT_INVALID_PARAMETER` (third argument) for an impossible value, and for an SRQ
     /// (dat_ep_create_with_srq: it cannot be replaced); `DAT_INSUFFICIENT_RESOURCES`.
     pub fn modify(&'static self, change: &EpChange<T>) -> Result<()> {
@@ -217,14 +217,16 @@ impl<T: Transport> Ep<T> {
             && same(parts.recv_evd, old_parts.recv_evd)
             && same(parts.request_evd, old_parts.request_evd)
             && attr == old_attr;
-        if !same_queues && self.receives_outstanding() != 0 {
+        // A datagram endpoint sends in Unconnected too.
+        if !same_queues && (self.receives_outstanding(), self.requests_outstanding()) != (0, 0) {
             return Err(state.refuse());
         }
         side.attr = Some(attr);
         let mut replaced = None;
         let changed = self.join(ia, &mut side, parts).and_then(|()| {
             if same_queues {
-                return Ok(());
+                // `join` made new feeds, which have reserved nothing.
+                return Self::reserve_completions(&mut side, &adapter);
             }
             self.close_queues();
             replaced = side.qp.take();
@@ -234,6 +236,10 @@ impl<T: Transport> Ep<T> {
             // Restores the old parts and the old queue pair, which still exist.
             side.attr = Some(old_attr);
             self.join(ia, &mut side, old_parts)?;
+            // The queues had this room before; only endpoints of other threads can have taken it since.
+            if let Err(error) = Self::reserve_completions(&mut side, &adapter) {
+                tracing::warn!(ep = self.index(), %error, "no room for the completions of an endpoint after a failed dat_ep_modify");
+            }
             if let Some(old) = replaced.take() {
                 side.qp = Some(old);
             }
@@ -250,11 +256,37 @@ impl<T: Transport> Ep<T> {
 
     /// Returns the state, whether all receives are complete, and whether all requests are (dat_ep_get_status).
     pub fn status(&'static self) -> (EpState, bool, bool) {
-        (
-            self.current_state(),
-            self.receives_outstanding() == 0,
-            self.requests_outstanding() == 0,
-        )
+        let mut outstanding = (self.receives_outstanding(), self.requests_outstanding());
+        if outstanding != (0, 0) && self.take_unheard() {
+            outstanding = (self.receives_outstanding(), self.requests_outstanding());
+        }
+        (self.current_state(), outstanding.0 == 0, outstanding.1 == 0)
+    }
+
+    /// Takes the completions for which the consumer gave no EVD, because no call of the consumer polls for them. Returns false if
+    /// there is an EVD for all.
+    #[cold]
+    fn take_unheard(&'static self) -> bool {
+        let evd = self.connection.lock().internal_evd.0;
+        if let Some(evd) = evd {
+            evd.drain();
+        }
+        evd.is_some()
+    }
+
+    /// Takes the receives of `srq` for which its endpoints gave no EVD. The caller holds no lock.
+    #[cold]
+    pub(crate) fn take_unheard_of(srq: &'static Srq<T>) {
+        T::arenas().ep.for_each(|_, ep| {
+            let evd = {
+                let side = ep.connection.lock();
+                let takes = same(side.parts.srq, Some(srq)) && side.parts.recv_evd.is_none();
+                side.internal_evd.0.filter(|_| takes)
+            };
+            if let Some(evd) = evd {
+                evd.drain();
+            }
+        });
     }
 
     /// Returns the receives posted to the endpoint and not complete, and the buffers that arriving messages span
@@ -268,6 +300,7 @@ impl<T: Transport> Ep<T> {
         if on_srq {
             return Ok((UNKNOWN, UNKNOWN));
         }
+        self.take_unheard();
         Ok((self.receives_outstanding(), UNKNOWN))
     }
 

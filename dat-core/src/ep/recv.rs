@@ -98,11 +98,34 @@ impl<T: Transport> Ep<T> {
             return Ok(None);
         }
         if outstanding(queue.head, &self.recv_ring) >= queue.depth {
-            return Err(FULL);
+            queue = self.make_receive_room(queue)?;
         }
         queue.limit = self.recv_ring.tail().wrapping_add(queue.depth);
         queue.count();
         Ok(Some(queue))
+    }
+
+    /// Frees slots of a full ring of receives. If their completions give the consumer no event, the consumer has no EVD to poll
+    /// for them: polls the completion queue instead.
+    fn make_receive_room(
+        &'static self,
+        queue: BriefGuard<'static, RecvQueue<T>>,
+    ) -> Result<BriefGuard<'static, RecvQueue<T>>> {
+        let (None, Some(completion_evd)) = (queue.evd, queue.completion_evd) else {
+            return Err(FULL);
+        };
+        let id_base = queue.id_base;
+        // Unlocked, because the poll may take its time.
+        drop(queue);
+        completion_evd.drain();
+        let queue = self.recv.lock();
+        // The segments were checked for the queue before.
+        let same = queue.qp.is_some() && queue.id_base == id_base;
+        if same && outstanding(queue.head, &self.recv_ring) < queue.depth {
+            Ok(queue)
+        } else {
+            Err(FULL)
+        }
     }
 
     /// Makes room for one receive in Disconnected while earlier ones are not complete, which the transport flushes before it.

@@ -13,6 +13,7 @@ use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::evd::Evd;
 use crate::flags::{CompletionFlags, EvdFlags};
 use crate::ia::{Ia, Kind};
+use crate::srq::Srq;
 use crate::transport::{QpCaps, Token, Transport};
 
 /// Argument number of `DAT_EP_ATTR`: of dat_ep_create and of dat_ep_create_with_srq.
@@ -40,6 +41,22 @@ fn default_attr(adapter: &AdapterAttr) -> EpAttr {
         max_rdma_read_iov: adapter.max_iov_rdma_read.min(4),
         max_rdma_write_iov: adapter.max_iov_rdma_write.min(4),
     }
+}
+
+/// Returns the number of requests that a queue pair has room for.
+fn max_requests(attr: &EpAttr, adapter: &AdapterAttr) -> u32 {
+    // One more for the request that ends a graceful disconnect.
+    (attr.max_request_dtos + 1).min(adapter.max_dto_per_ep.max(1))
+}
+
+/// Returns the numbers of requests and of receives whose completions may be there at once.
+fn outstanding<T: Transport>(
+    attr: &EpAttr,
+    srq: Option<&'static Srq<T>>,
+    adapter: &AdapterAttr,
+) -> (u32, u32) {
+    let receives = srq.map_or(attr.max_recv_dtos, Srq::depth);
+    (max_requests(attr, adapter), receives)
 }
 
 /// Checks that the adapter supports `attr`.
@@ -194,12 +211,11 @@ impl<T: Transport> Ep<T> {
             CompletionFlags::empty(),
             Subtype::InvalidHandleEvdConn,
         )?;
-        let heard =
-            parts.request_evd.is_some() && (parts.recv_evd.is_some() || parts.srq.is_some());
+        let heard = parts.request_evd.is_some() && parts.recv_evd.is_some();
         if parts.pz.is_some() && !heard && side.internal_evd.0.is_none() {
-            let depth = attr.max_recv_dtos.saturating_add(attr.max_request_dtos);
-            side.internal_evd =
-                InternalEvd(Some(Evd::create(ia, depth.max(1), None, EvdFlags::DTO)?));
+            let (requests, receives) = outstanding(&attr, parts.srq, &*ia.attributes()?);
+            let depth = requests.saturating_add(receives);
+            side.internal_evd = InternalEvd(Some(Evd::create_internal(ia, depth)?));
         }
         self.set_datagram(attr.service_type == UD, side.generation);
         side.claims = claims;
@@ -225,18 +241,10 @@ impl<T: Transport> Ep<T> {
                 .ok_or(Error::handle(subtype))
         };
         let request_cq = cq_of(side.parts.request_evd, Subtype::InvalidHandleEvdRequest)?;
-        let recv_cq =
-            cq_of(side.parts.recv_evd, Subtype::InvalidHandleEvdRecv).or_else(|error| {
-                if side.parts.srq.is_some() {
-                    Ok(request_cq.clone())
-                } else {
-                    Err(error)
-                }
-            })?;
-        let srq = side.parts.srq.map(crate::srq::Srq::queue).transpose()?;
+        let recv_cq = cq_of(side.parts.recv_evd, Subtype::InvalidHandleEvdRecv)?;
+        let srq = side.parts.srq.map(Srq::queue).transpose()?;
         let caps = QpCaps {
-            // One more for the request that ends a graceful disconnect.
-            max_request: (attr.max_request_dtos + 1).min(adapter.max_dto_per_ep.max(1)),
+            max_request: max_requests(&attr, &adapter),
             max_recv: if srq.is_some() { 0 } else { attr.max_recv_dtos },
             max_request_iov: attr.max_request_iov,
             max_recv_iov: if srq.is_some() { 0 } else { attr.max_recv_iov },
@@ -244,14 +252,9 @@ impl<T: Transport> Ep<T> {
             rdma_read_out: attr.max_rdma_read_out,
             datagram: attr.service_type == UD,
         };
-        // EVDs are often smaller than the number of outstanding work requests of their endpoints; completion queues
-        // must not be.
-        if let Some(feed) = &mut side.request_feed {
-            feed.reserve(caps.max_request)?;
-        }
-        let receives = side.parts.srq.map_or(caps.max_recv, crate::srq::Srq::depth);
-        if let Some(feed) = &mut side.recv_feed {
-            feed.reserve(receives)?;
+        Self::reserve_completions(side, &adapter)?;
+        if let (Some(srq), None) = (side.parts.srq, side.parts.recv_evd) {
+            srq.expect_unheard();
         }
         let qp = Arc::new(T::create_qp(
             &pz.zone()?,
@@ -264,6 +267,57 @@ impl<T: Transport> Ep<T> {
         self.qp_token.store(token.0, Ordering::Release);
         side.replace(qp.clone());
         self.open_queues(ia, side, &adapter, &attr, &qp)
+    }
+
+    /// Reserves room for the completions that the queue pair may have at once in the completion queues of the EVDs. These are often
+    /// smaller than the number of outstanding work requests of their endpoints; completion queues must not be.
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES` if a queue cannot grow.
+    pub(super) fn reserve_completions(
+        side: &mut Connection<T>,
+        adapter: &AdapterAttr,
+    ) -> Result<()> {
+        let (Some(_), Some(attr)) = (side.parts.pz, &side.attr) else {
+            return Ok(());
+        };
+        let (requests, receives) = outstanding(attr, side.parts.srq, adapter);
+        Self::reserve(side, requests, receives)
+    }
+
+    /// Reserves room in the completion queues of all endpoints on `srq` for `receives` of it. The caller holds no lock.
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES` if a queue cannot grow.
+    pub(crate) fn reserve_receives_of(srq: &'static Srq<T>, receives: u32) -> Result<()> {
+        let adapter = srq.ia().attributes()?;
+        let mut reserved = Ok(());
+        T::arenas().ep.for_each(|_, ep| {
+            let mut side = ep.connection.lock();
+            let of = side.parts.srq.is_some_and(|own| std::ptr::eq(own, srq));
+            if let (true, Some(attr), Ok(())) = (of && side.qp.is_some(), &side.attr, reserved) {
+                let requests = max_requests(attr, &adapter);
+                reserved = Self::reserve(&mut side, requests, receives);
+            }
+        });
+        reserved
+    }
+
+    /// Reserves room for these numbers of completions.
+    fn reserve(side: &mut Connection<T>, requests: u32, receives: u32) -> Result<()> {
+        let mut unheard = 0_u32;
+        match &mut side.request_feed {
+            Some(feed) => feed.reserve(requests)?,
+            None => unheard = requests,
+        }
+        match &mut side.recv_feed {
+            Some(feed) => feed.reserve(receives)?,
+            None => unheard = unheard.saturating_add(receives),
+        }
+        match side.internal_evd.0 {
+            Some(evd) => evd.hold_completions(unheard),
+            None => Ok(()),
+        }
     }
 
     fn open_queues(

@@ -120,6 +120,8 @@ struct Inner<T: Transport> {
     solicited_feeds: u32,
     /// Number of feeds that need no completion queue; these may come from other IAs.
     cqless_feeds: u32,
+    /// True if no consumer has the EVD: its events are dropped.
+    internal: bool,
     /// Maximum number of outstanding completions of the endpoints, and depth of the completion queue.
     cq_reserved: u32,
     cq_depth: u32,
@@ -149,6 +151,7 @@ impl<T: Transport> Default for Evd<T> {
                 unsignalled_feeds: 0,
                 solicited_feeds: 0,
                 cqless_feeds: 0,
+                internal: false,
                 cq_reserved: 0,
                 cq_depth: 0,
                 counters: EvdCounters::default(),
@@ -230,6 +233,7 @@ impl<T: Transport> Evd<T> {
             inner.poll_yield = PollYield::default();
             inner.quick_polls = QuickPolls::default();
             evd.silent.store(0, Ordering::Relaxed);
+            inner.internal = false;
             inner.cq_reserved = 0;
             inner.cq_depth = depth;
             inner.counters = EvdCounters::default();
@@ -264,6 +268,18 @@ impl<T: Transport> Evd<T> {
             evd.arm_cq(&mut inner)
         };
         wakeup.deliver();
+        Ok(evd)
+    }
+
+    /// Creates an EVD of core's own, for `depth` completions that no consumer wants an event of.
+    ///
+    /// # Errors
+    /// Those of [`Evd::create`].
+    pub(crate) fn create_internal(ia: &'static Ia<T>, depth: u32) -> Result<&'static Self> {
+        // A longer completion queue is made by `hold_completions`.
+        let qlen = depth.clamp(1, ia.attributes()?.max_evd_qlen.max(1));
+        let evd = Self::create(ia, qlen, None, EvdFlags::DTO)?;
+        evd.inner.lock().internal = true;
         Ok(evd)
     }
 
@@ -412,8 +428,8 @@ impl<T: Transport> Evd<T> {
     /// Changes the queue's length and keeps every event (dat_evd_resize).
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` (argument 2); `DAT_INVALID_STATE` if more events are queued;
-    /// `DAT_INSUFFICIENT_RESOURCES`; `DAT_INVALID_HANDLE`.
+    /// `DAT_INVALID_PARAMETER` (argument 2); `DAT_INVALID_STATE` if more events are queued, or a thread waits for more
+    /// (`EVD_WAITER`); `DAT_INSUFFICIENT_RESOURCES`; `DAT_INVALID_HANDLE`.
     pub fn resize(&'static self, qlen: u32) -> Result<()> {
         if !self.head.alive() {
             return Err(dead());
@@ -424,6 +440,11 @@ impl<T: Transport> Evd<T> {
             if !self.head.alive() {
                 return Err(dead());
             }
+            // A thread that waits for more events than the queue can hold would wait for ever.
+            let waiter = inner.waiting.as_ref();
+            if waiter.is_some_and(|waiter| waiter.threshold > qlen as usize) {
+                return Err(Error::state(Subtype::InvalidStateEvdWaiter));
+            }
             let wakeup = self.take_completions(&mut inner);
             if inner.queue.len() > qlen as usize {
                 drop(inner);
@@ -431,13 +452,7 @@ impl<T: Transport> Evd<T> {
                 return Err(Error::of(ErrorKind::InvalidState));
             }
             let resized = inner.queue.reserve(qlen).and_then(|()| {
-                match inner.queue.cq.clone() {
-                    Some(cq) if qlen > inner.cq_depth => {
-                        T::resize_cq(&cq, qlen)?;
-                        inner.cq_depth = qlen;
-                    }
-                    _ => {}
-                }
+                inner.grow_cq(qlen)?;
                 inner.qlen = qlen;
                 Ok(())
             });
@@ -445,6 +460,14 @@ impl<T: Transport> Evd<T> {
         };
         wakeup.deliver();
         resized
+    }
+
+    /// Makes the completion queue hold at least `depth` completions. For an EVD without feeds: these reserve their own room.
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES`.
+    pub(crate) fn hold_completions(&'static self, depth: u32) -> Result<()> {
+        self.inner.lock().grow_cq(depth)
     }
 
     /// Frees the EVD (dat_evd_free): its events are lost, and a waiter returns `DAT_ABORT`.
@@ -480,6 +503,8 @@ impl<T: Transport> Evd<T> {
             let parker = inner.parker.take();
             let waiter = inner.waiting.take().and(parker);
             let _ = inner.state.apply(Input::Reset);
+            // The events are lost, but the slots of an SRQ's receives must be free again.
+            inner.queue.drain_ready();
             (inner.queue.stop(), inner.cno.take(), waiter)
         };
         if let Some(parker) = parker {
@@ -516,5 +541,18 @@ impl<T: Transport> Evd<T> {
     /// Returns the completion queue; `None` for an EVD without DTO and RMR bind streams, or a freed one.
     pub(crate) fn cq(&self) -> Option<Arc<T::Cq>> {
         self.inner.lock().queue.cq.clone()
+    }
+}
+
+impl<T: Transport> Inner<T> {
+    /// Makes the completion queue, if there is one, at least `depth` deep.
+    fn grow_cq(&mut self, depth: u32) -> Result<()> {
+        if let Some(cq) = &self.queue.cq
+            && depth > self.cq_depth
+        {
+            T::resize_cq(cq, depth)?;
+            self.cq_depth = depth;
+        }
+        Ok(())
     }
 }

@@ -156,6 +156,7 @@ impl<T: Transport> Evd<T> {
         let wakeup = {
             let mut inner = self.inner.lock();
             let notify = inner.queue.drain();
+            inner.drop_internal();
             self.choose_wakeup(&mut inner, notify)
         };
         wakeup.deliver();
@@ -177,6 +178,7 @@ impl<T: Transport> Evd<T> {
     /// Moves the completions that are there to the event queue and returns the wakeup.
     pub(super) fn take_completions(&'static self, inner: &mut Inner<T>) -> Wakeup<T> {
         let notify = inner.queue.drain_ready();
+        inner.drop_internal();
         self.choose_wakeup(inner, notify)
     }
 
@@ -239,6 +241,13 @@ impl<T: Transport> Evd<T> {
 }
 
 impl<T: Transport> Inner<T> {
+    /// Drops the events of an internal EVD: receives of an SRQ give one each. All other completions there give none.
+    fn drop_internal(&mut self) {
+        if self.internal {
+            self.queue.drop_events();
+        }
+    }
+
     /// Returns true if the transport must report completions: for a CNO, or for a graceful disconnect. A thread in
     /// dat_evd_wait takes them itself.
     pub(super) fn needs_reports(&self) -> bool {

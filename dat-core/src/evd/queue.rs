@@ -107,6 +107,11 @@ impl<T: Transport> Queue<T> {
         self.events.len()
     }
 
+    /// Drops the queued events.
+    pub(super) fn drop_events(&mut self) {
+        self.events.clear();
+    }
+
     pub(super) fn push(&mut self, event: Event) {
         self.events.push_back(event);
     }

@@ -43,6 +43,16 @@ struct Inner<T: Transport> {
     state: SpState,
 }
 
+impl<T: Transport> Inner<T> {
+    /// Returns true if a request, of a datagram endpoint or another one, is not refused.
+    fn takes(&self, datagram: bool) -> bool {
+        match self.kind {
+            SpKind::Reserved(ep) => self.state == SpState::Reserved && ep.is_datagram() == datagram,
+            SpKind::Public { .. } | SpKind::Common(_) => true,
+        }
+    }
+}
+
 debug_by_head!(Sp);
 
 impl<T: Transport> Default for Sp<T> {
@@ -297,18 +307,25 @@ impl<T: Transport> Sp<T> {
         }
     }
 
-    /// Returns the service point of `ia` that listens on `conn_qual`.
-    pub(crate) fn listening(ia: &'static Ia<T>, conn_qual: u64) -> Option<Token> {
+    /// Returns the service point of `ia` that listens on `conn_qual`, if it takes a request, of a datagram endpoint or another one. A
+    /// reserved one that had its request listens no more.
+    pub(crate) fn listening(ia: &'static Ia<T>, conn_qual: u64, datagram: bool) -> Option<Token> {
         let mut found = None;
         T::arenas().sp.for_each(|index, sp| {
             if sp.head.alive()
                 && std::ptr::eq(Ia::of(&sp.head), ia)
-                && sp.info().is_ok_and(|info| info.conn_qual == conn_qual)
+                && sp.takes_requests_to(conn_qual, datagram)
             {
                 found = Some(sp.head.token(index));
             }
         });
         found
+    }
+
+    fn takes_requests_to(&self, conn_qual: u64, datagram: bool) -> bool {
+        let slot = self.inner.lock();
+        slot.as_ref()
+            .is_some_and(|inner| inner.conn_qual == conn_qual && inner.takes(datagram))
     }
 
     /// Takes a request for the service point of `token`, or refuses it by dropping it.

@@ -4,13 +4,13 @@
 mod slots;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use self::slots::{MAX_SLOTS, Slots};
 use crate::attr::SrqAttr;
-use crate::ep::{Id, QueueKind, id, id_base};
+use crate::ep::{Ep, Id, QueueKind, id, id_base};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::event::AsyncEvent;
 use crate::head::{Head, debug_by_head, raw};
@@ -33,6 +33,8 @@ pub struct Srq<T: Transport> {
     /// Generation in work request ids.
     generation: AtomicU32,
     slots: Slots,
+    /// True once an endpoint without an EVD for receives was made on it. No consumer takes the completions of that.
+    unheard: AtomicBool,
     inner: Mutex<Inner<T>>,
 }
 
@@ -54,6 +56,7 @@ impl<T: Transport> Default for Srq<T> {
             head: Head::default(),
             generation: AtomicU32::new(0),
             slots: Slots::default(),
+            unheard: AtomicBool::new(false),
             inner: Mutex::new(Inner {
                 queue: None,
                 pz: None,
@@ -139,6 +142,7 @@ impl<T: Transport> Srq<T> {
             .fetch_add(1, Ordering::AcqRel)
             .wrapping_add(1);
         self.slots.open(attr.max_recv_dtos)?;
+        self.unheard.store(false, Ordering::Relaxed);
         *self.inner.lock() = Inner {
             queue: Some(Arc::new(queue)),
             pz: Some(pz),
@@ -164,16 +168,16 @@ impl<T: Transport> Srq<T> {
     /// outstanding.
     #[inline]
     pub fn post_recv<'a>(&'static self, iov: impl Into<Iov<'a>>, cookie: u64) -> Result<()> {
-        let inner = self.inner.lock();
+        let mut inner = self.inner.lock();
+        if self.slots.taken() >= inner.max_recv_dtos {
+            inner = self.make_room(inner)?;
+        }
         let Some(queue) = &inner.queue else {
             return Err(DEAD);
         };
         let Some(iov) = iov.into().within(inner.max_recv_iov as usize) else {
             return Err(Error::arg(2));
         };
-        if self.slots.taken() >= inner.max_recv_dtos {
-            return Err(Error::resource(Subtype::ResourceMemory));
-        }
         let Some(number) = self.slots.take(cookie) else {
             return Err(Error::resource(Subtype::ResourceMemory));
         };
@@ -182,9 +186,35 @@ impl<T: Transport> Srq<T> {
         })
     }
 
+    /// Frees slots of a full queue: takes the completions of endpoints that have no EVD for receives.
+    #[cold]
+    fn make_room(
+        &'static self,
+        inner: MutexGuard<'static, Inner<T>>,
+    ) -> Result<MutexGuard<'static, Inner<T>>> {
+        // Unlocked, because the connection side of endpoints precedes SRQs in the lock order.
+        drop(inner);
+        if self.unheard.load(Ordering::Relaxed) {
+            Ep::<T>::take_unheard_of(self);
+        }
+        let inner = self.inner.lock();
+        if inner.queue.is_none() {
+            return Err(DEAD);
+        }
+        if self.slots.taken() >= inner.max_recv_dtos {
+            return Err(Error::resource(Subtype::ResourceMemory));
+        }
+        Ok(inner)
+    }
+
     /// Returns the maximum number of segments of a receive; 0 if the queue was freed.
     pub fn max_segments(&self) -> u32 {
         self.inner.lock().max_recv_iov
+    }
+
+    /// Says that an endpoint without an EVD for receives uses the queue.
+    pub(crate) fn expect_unheard(&self) {
+        self.unheard.store(true, Ordering::Relaxed);
     }
 
     /// Removes the completed receive of `id` and returns its cookie; `None` if it is not outstanding. The caller
@@ -226,27 +256,53 @@ impl<T: Transport> Srq<T> {
     /// `DAT_INVALID_PARAMETER` (second argument), `DAT_INSUFFICIENT_RESOURCES`.
     pub fn resize(&'static self, max_recv_dtos: u32) -> Result<()> {
         let adapter = self.ia().attributes()?;
-        let mut inner = self.inner.lock();
-        let queue = inner.queue.clone().ok_or(DEAD)?;
         let max = match adapter.max_recv_per_srq {
             0 => MAX_SLOTS,
             n => n.min(MAX_SLOTS),
         };
         if max_recv_dtos == 0 || max_recv_dtos > max {
-            return Err(Error::arg(2));
+            return Err(if self.head.alive() {
+                Error::arg(2)
+            } else {
+                DEAD
+            });
+        }
+        if self.check_resize(&self.inner.lock(), max_recv_dtos)? {
+            Ep::reserve_receives_of(self, max_recv_dtos)?;
+        }
+        let grown = {
+            let mut inner = self.inner.lock();
+            let grows = self.check_resize(&inner, max_recv_dtos)?;
+            // "There is no requirement to shrink the SRQ to return DAT_SUCCESS."
+            if grows {
+                let queue = inner.queue.clone().ok_or(DEAD)?;
+                self.slots.grow(max_recv_dtos)?;
+                T::resize_srq(&queue, max_recv_dtos)?;
+            }
+            inner.max_recv_dtos = max_recv_dtos;
+            grows
+        };
+        if grown {
+            // For endpoints that other threads have made meanwhile.
+            Ep::reserve_receives_of(self, max_recv_dtos)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the queue can have this size; returns whether it is a larger one.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_STATE`, `DAT_INVALID_HANDLE`.
+    fn check_resize(&self, inner: &Inner<T>, max_recv_dtos: u32) -> Result<bool> {
+        if inner.queue.is_none() {
+            return Err(DEAD);
         }
         if max_recv_dtos < self.slots.taken()
             || inner.low_watermark.is_some_and(|low| max_recv_dtos < low)
         {
             return Err(Error::state(Subtype::InvalidStateSrqOperational));
         }
-        // "There is no requirement to shrink the SRQ to return DAT_SUCCESS."
-        if max_recv_dtos > inner.max_recv_dtos {
-            self.slots.grow(max_recv_dtos)?;
-            T::resize_srq(&queue, max_recv_dtos)?;
-        }
-        inner.max_recv_dtos = max_recv_dtos;
-        Ok(())
+        Ok(max_recv_dtos > inner.max_recv_dtos)
     }
 
     /// Arms the low watermark (dat_srq_set_lw): one asynchronous event when fewer than `low_watermark` receives are

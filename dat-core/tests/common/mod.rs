@@ -277,7 +277,7 @@ impl Transport for Null {
         attr.firmware_version = (0, 0);
         attr.address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         attr.max_eps = 16;
-        attr.max_dto_per_ep = 64;
+        attr.max_dto_per_ep = 512;
         attr.max_rdma_read_per_ep_in = 1;
         attr.max_rdma_read_per_ep_out = 1;
         attr.max_rdma_read_in = 1;

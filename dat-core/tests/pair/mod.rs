@@ -113,6 +113,7 @@ pub struct Cq {
     adapter: Arc<Adapter>,
     token: Token,
     watched: AtomicBool,
+    depth: AtomicU32,
 }
 
 impl Cq {
@@ -259,6 +260,11 @@ impl Qp {
         true
     }
 
+    /// Returns the depth of the completion queue of the receives.
+    pub fn recv_depth(&self) -> u32 {
+        self.recv_cq.depth.load(Ordering::Relaxed)
+    }
+
     /// Executes up to `count` requests.
     pub fn run(&self, count: usize) {
         for _ in 0..count {
@@ -387,16 +393,18 @@ impl Transport for Fake {
         Err(Error::of(Kind::NotImplemented))
     }
 
-    fn create_cq(adapter: &Arc<Adapter>, _depth: u32, token: Token) -> Result<Cq> {
+    fn create_cq(adapter: &Arc<Adapter>, depth: u32, token: Token) -> Result<Cq> {
         Ok(Cq {
             queue: Mutex::default(),
             adapter: adapter.clone(),
             token,
             watched: AtomicBool::new(false),
+            depth: AtomicU32::new(depth),
         })
     }
 
-    fn resize_cq(_cq: &Cq, _depth: u32) -> Result<()> {
+    fn resize_cq(cq: &Cq, depth: u32) -> Result<()> {
+        cq.depth.store(depth, Ordering::Relaxed);
         Ok(())
     }
 

@@ -22,6 +22,8 @@ struct Region {
     address: u64,
     length: u64,
     rights: MemPriv,
+    /// Address by which programs name the first byte: 0 if the region is zero-based.
+    start: u64,
 }
 
 /// Memory that a peer may access: a region, or the part of one that a bind opened. Its key is the rmr_context.
@@ -31,7 +33,7 @@ pub struct Window {
     pub pz: u32,
     /// Key of the underlying region.
     pub region: u32,
-    /// Address of the first byte.
+    /// Address of the first byte, as programs name it in the region.
     pub address: u64,
     /// Number of bytes.
     pub length: u64,
@@ -43,13 +45,21 @@ pub struct Window {
     pub bound: bool,
 }
 
+/// An open window.
+#[derive(Debug)]
+struct Opened {
+    window: Window,
+    /// Address of the first byte in the memory of the process.
+    memory: u64,
+}
+
 /// All keys of the process. An access takes ranges from it and copies while they borrow it, under the lock that the owner has it in; so
 /// nothing touches the memory once [`Keys::deregister`] or [`Keys::close`] has returned.
 #[derive(Debug, Default)]
 pub struct Keys {
     next: u32,
     local: HashMap<u32, Region>,
-    remote: HashMap<u32, Window>,
+    remote: HashMap<u32, Opened>,
 }
 
 impl Keys {
@@ -83,6 +93,10 @@ impl Keys {
         let key = self.unused()?;
         // A region may always be read locally, as on every RDMA device: programs send from memory without that right (dtest).
         let rights = rights | MemPriv::LOCAL_READ;
+        let start = match va_type {
+            VaType::Va => address,
+            VaType::ZeroBased => 0,
+        };
         self.local.insert(
             key,
             Region {
@@ -90,6 +104,7 @@ impl Keys {
                 address,
                 length,
                 rights,
+                start,
             },
         );
         let mut keys = KeyPair {
@@ -101,13 +116,15 @@ impl Keys {
             let window = Window {
                 pz,
                 region: key,
-                address,
+                address: start,
                 length,
                 rights,
                 va_type,
                 bound: false,
             };
-            self.remote.insert(keys.rmr_context, window);
+            let memory = address;
+            self.remote
+                .insert(keys.rmr_context, Opened { window, memory });
         }
         Ok(keys)
     }
@@ -115,7 +132,8 @@ impl Keys {
     /// Removes a region and all windows on it (dat_lmr_free).
     pub fn deregister(&mut self, lmr_context: u32) {
         self.local.remove(&lmr_context);
-        self.remote.retain(|_, window| window.region != lmr_context);
+        self.remote
+            .retain(|_, opened| opened.window.region != lmr_context);
     }
 
     /// Returns a key for a bind that is executed later, and room for it.
@@ -129,14 +147,14 @@ impl Keys {
 
     /// Opens `window` with key `rmr_context`. Returns false if the region was deregistered or is in another PZ.
     pub fn open(&mut self, rmr_context: u32, window: Window) -> bool {
-        let fits = self.local.get(&window.region).is_some_and(|region| {
-            region.pz == window.pz
-                && within(window.address, window.length, region.address, region.length)
-        });
-        if fits {
-            self.remote.insert(rmr_context, window);
+        let region = self.local.get(&window.region);
+        let memory = region
+            .filter(|region| region.pz == window.pz)
+            .and_then(|region| region.memory(window.address, window.length));
+        if let Some(memory) = memory {
+            self.remote.insert(rmr_context, Opened { window, memory });
         }
-        fits
+        memory.is_some()
     }
 
     /// Closes the window with key `rmr_context`.
@@ -150,7 +168,7 @@ impl Keys {
     /// `RemoteAccess`: no window has that key, or it is in another PZ.
     pub fn invalidate(&mut self, pz: u32, rmr_context: u32) -> Result<(), DtoStatus> {
         match self.remote.get(&rmr_context) {
-            Some(window) if window.bound && window.pz == pz => {
+            Some(Opened { window, .. }) if window.bound && window.pz == pz => {
                 self.close(rmr_context);
                 Ok(())
             }
@@ -174,17 +192,9 @@ impl Keys {
                 let length = u64::from(segment.segment_length);
                 self.local
                     .get(&segment.lmr_context)
-                    .filter(|region| {
-                        region.pz == pz
-                            && region.rights.contains(right)
-                            && within(
-                                segment.virtual_address,
-                                length,
-                                region.address,
-                                region.length,
-                            )
-                    })
-                    .map(|_| Range::new(segment.virtual_address as usize, length as usize))
+                    .filter(|region| region.pz == pz && region.rights.contains(right))
+                    .and_then(|region| region.memory(segment.virtual_address, length))
+                    .map(|first| Range::new(first as usize, length as usize))
                     .ok_or(DtoStatus::LocalProtection)
             })
             .collect()
@@ -201,19 +211,27 @@ impl Keys {
         length: u64,
         right: MemPriv,
     ) -> Result<Range<'_>, DtoStatus> {
-        let window = self
+        let Opened { window, memory } = self
             .remote
             .get(&at.rmr_context)
-            .filter(|window| window.pz == pz && window.rights.contains(right))
+            .filter(|opened| opened.window.pz == pz && opened.window.rights.contains(right))
             .ok_or(DtoStatus::RemoteAccess)?;
-        let first = match window.va_type {
-            VaType::Va => Some(at.virtual_address),
-            VaType::ZeroBased => window.address.checked_add(at.virtual_address),
+        let start = match window.va_type {
+            VaType::Va => window.address,
+            VaType::ZeroBased => 0,
         };
-        first
-            .filter(|first| within(*first, length, window.address, window.length))
+        within(at.virtual_address, length, start, window.length)
+            .then(|| memory + (at.virtual_address - start))
             .map(|first| Range::new(first as usize, length as usize))
             .ok_or(DtoStatus::RemoteAccess)
+    }
+}
+
+impl Region {
+    /// Returns where the bytes that programs name by `[address, address + length)` are in the memory of the process.
+    fn memory(&self, address: u64, length: u64) -> Option<u64> {
+        within(address, length, self.start, self.length)
+            .then(|| self.address + (address - self.start))
     }
 }
 

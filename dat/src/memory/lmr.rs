@@ -32,8 +32,8 @@ pub(crate) struct Lmr {
     pub(crate) access: Access,
     pub(crate) lmr_context: u32,
     pub(crate) rmr_context: u32,
-    /// First address for peers: 0 for a zero-based region.
-    pub(crate) remote_base: u64,
+    /// First address in segments and for peers: 0 for a zero-based region.
+    pub(crate) base: u64,
     // Dropped after dat_lmr_free.
     pub(crate) memory: ManuallyDrop<Memory>,
     /// dat_lmr_free was called.
@@ -92,7 +92,7 @@ impl Lmr {
             access,
             lmr_context,
             rmr_context,
-            remote_base: match va_type {
+            base: match va_type {
                 VaType::Va => at.as_ptr() as u64,
                 VaType::ZeroBased => 0,
             },

@@ -283,9 +283,9 @@ impl Region {
 
     #[inline]
     fn triplet(&self, range: Range<usize>) -> LmrTriplet {
-        let at = self.at(range.start, range.len());
+        self.at(range.start, range.len());
         LmrTriplet {
-            virtual_address: at as u64,
+            virtual_address: self.inner.base + range.start as u64,
             segment_length: u32::try_from(range.len()).expect("a segment is less than 4 GiB"),
             lmr_context: self.inner.triplet_context,
         }
@@ -300,7 +300,7 @@ impl Region {
         let offset = range.start as u64;
         let triplet = self.triplet(range);
         Remote {
-            address: self.inner.remote_base + offset,
+            address: self.inner.base + offset,
             length: triplet.segment_length,
             key: self.inner.rmr_context,
         }

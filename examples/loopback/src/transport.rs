@@ -505,6 +505,10 @@ impl Transport for Loopback {
 fn post(qp: &Qp, work: Work) -> Result<()> {
     let mut fabric = fabric();
     let queue_pair = fabric.queue_pairs.get_mut(&qp.number).ok_or(GONE)?;
+    // Like a device: a datagram queue pair sends nothing else.
+    if queue_pair.caps.datagram && !matches!(work.action, Action::Datagram { .. }) {
+        return Err(Error::of(Kind::InvalidParameter));
+    }
     if queue_pair.sends.len() >= queue_pair.caps.max_request as usize {
         return Err(FULL);
     }

@@ -4,9 +4,12 @@ mod side;
 
 use dat_core::attr::SrqAttr;
 use dat_core::cno::{Cno, CnoProxy};
+use dat_core::error::Error;
 use dat_core::evd::Evd;
 use dat_core::event::{AsyncEvent, ConnectionEvent, DtoOp, DtoStatus, Event};
 use dat_core::flags::{Close, CompletionFlags, EvdFlags, MemPriv, VaType};
+use dat_core::iov::{LmrTriplet, RmrTriplet};
+use dat_core::lmr::{Lmr, Source};
 use dat_core::rmr::{LmrRange, Rmr};
 use dat_core::srq::Srq;
 use side::{NONE, done, dto, empty, leak, number, pair, wait};
@@ -161,6 +164,42 @@ fn a_window_opens_closes_and_is_invalidated() {
         .post_rdma_write(&[own.piece(0, 4)], 3, &there, NONE)
         .unwrap();
     assert_eq!(done(p.a.request), (3, DtoStatus::RemoteAccess));
+}
+
+/// dat_lmr_create: addresses in a zero-based region are offsets: for peers, in segments, in binds and in dat_lmr_sync_rdma_read.
+#[test]
+fn all_addresses_in_a_zero_based_region_are_offsets() {
+    let p = pair(20, "");
+    let own_bytes = leak(&[1, 2, 3, 4, 5, 6, 7, 8]);
+    let far = p.b.lmr(leak(&[0; 8]), MemPriv::ALL);
+    let source = Source::Virtual(own_bytes.as_ptr() as usize);
+    let own = Lmr::create(p.a.ia, source, 8, p.a.pz, MemPriv::ALL, VaType::ZeroBased).unwrap();
+    let piece = |offset, length| LmrTriplet {
+        virtual_address: offset,
+        segment_length: length,
+        lmr_context: own.info().unwrap().lmr_context,
+    };
+    assert_eq!(Lmr::sync_read(p.a.ia, [Ok(piece(0, 8))]), Ok(()));
+    let beyond = Lmr::sync_read(p.a.ia, [Ok(piece(1, 8))]);
+    assert_eq!(beyond, Err(Error::arg(2)));
+    p.from
+        .post_rdma_write(&[piece(2, 4)], 1, &far.remote(0, 4), NONE)
+        .unwrap();
+    assert_eq!(done(p.a.request), (1, DtoStatus::Success));
+    let window = Rmr::create(p.a.pz).unwrap();
+    for (va_type, first) in [(VaType::Va, 4), (VaType::ZeroBased, 0)] {
+        let (range, rights) = (piece(4, 4).into(), MemPriv::REMOTE_READ);
+        let key = window.bind(Some(own), range, rights, va_type, p.from, 2, NONE);
+        assert_eq!(done(p.a.request), (2, DtoStatus::Success));
+        let at = RmrTriplet {
+            virtual_address: first,
+            segment_length: 4,
+            rmr_context: key.unwrap(),
+        };
+        p.to.post_rdma_read(&[far.piece(4, 4)], 3, &at, NONE)
+            .unwrap();
+        assert_eq!(done(p.b.request), (3, DtoStatus::Success));
+    }
 }
 
 #[test]
