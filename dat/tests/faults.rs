@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::thread;
 use std::time::Duration;
 
-use common::{PATIENCE, connect, pair, side};
+use common::{PATIENCE, Side, connect, pair, side};
 use udapl::{
     Access, AsyncEvent, Close, CompletionFlags, DtoStatus, Error, Event, Ia, PostError, Queue,
     Streams,
@@ -268,4 +268,45 @@ fn bytes_that_nothing_else_can_touch_are_a_slice() {
     let done = b.done.wait_completion(PATIENCE).expect("received");
     assert_eq!(done.status, DtoStatus::Success);
     assert_eq!(region.get_mut().expect("complete"), b"0123456789abcdef");
+}
+
+/// A window stays open where another bind of it is flushed.
+#[test]
+fn bytes_that_a_window_opens_are_no_slice_after_another_bind_was_flushed() {
+    let (a, b) = pair();
+    let builder = b.ia.endpoint(&b.pz).recv_evd(&b.done);
+    let builder = builder.request_evd(&b.done).connect_evd(&b.connections);
+    let ended = Side {
+        ep: builder.create().expect("an EP"),
+        done: b.done.clone(),
+        connections: b.connections.clone(),
+        pz: b.pz.clone(),
+        ia: b.ia.clone(),
+    };
+    connect(&side(), &ended);
+    let end = ended.connections.wait(PATIENCE).expect("the peer is gone");
+    assert!(matches!(end, Event::Ended { .. }), "{end:?}");
+
+    let own = Access::LOCAL_READ | Access::LOCAL_WRITE;
+    let memory = || b.pz.allocate(16, own).expect("memory");
+    let (mut region, other) = (memory(), memory());
+    let mut window = b.pz.create_rmr().expect("a window");
+    let open = window.bind(&region, 0..16, Access::REMOTE_WRITE, &b.ep, 1);
+    let open = open.expect("binds");
+    b.done.wait_completion(PATIENCE).expect("bound");
+    let bound = window.bind(&other, 0..16, Access::REMOTE_WRITE, &ended.ep, 2);
+    bound.expect("is posted");
+    let flushed = b.done.wait_completion(PATIENCE);
+    flushed.expect_err("the connection has ended");
+
+    let message = a.pz.allocate(16, Access::ALL).expect("memory");
+    message.write(0, b"0123456789abcdef");
+    let none = CompletionFlags::empty();
+    a.ep.post_rdma_write(&[message.slice(0..16)], open, 3, none)
+        .expect("posts");
+    a.done.wait_completion(PATIENCE).expect("written");
+    assert_eq!(region.to_vec(0..16), b"0123456789abcdef");
+    assert!(region.get_mut().is_none(), "peers may write");
+    drop(window);
+    assert!(region.get_mut().is_some(), "the window is closed");
 }
