@@ -68,7 +68,9 @@ pub(crate) enum Side {
 pub(crate) struct Entry {
     handle: usize,
     id: AtomicU64,
-    alive: AtomicBool,
+    /// Number of the last object whose free has begun, and of the last one that is freed.
+    freeing: AtomicU64,
+    freed: AtomicU64,
     /// The object connected, so that it may have had events.
     connected: AtomicBool,
     /// Every post has a completion event, so that the counts below tell what is outstanding.
@@ -121,7 +123,8 @@ impl Entry {
         Self {
             handle,
             id: AtomicU64::new(0),
-            alive: AtomicBool::new(false),
+            freeing: AtomicU64::new(0),
+            freed: AtomicU64::new(0),
             connected: AtomicBool::new(false),
             exact: AtomicBool::new(true),
             late: AtomicU32::new(0),
@@ -173,13 +176,17 @@ impl Entry {
         self.counts_all.store(counts_all, Ordering::Relaxed);
         self.set_zones(0, 0);
         let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        self.id.store(id, Ordering::Relaxed);
-        self.alive.store(true, Ordering::Release);
+        self.id.store(id, Ordering::Release);
     }
 
-    /// Ends the life of the object. Its number remains for late events.
-    pub(crate) fn end(&self) {
-        self.alive.store(false, Ordering::Release);
+    /// Says that the object is freed next: the provider must not be asked for its status any more.
+    pub(crate) fn begin_free(&self) {
+        self.freeing.store(self.id().0, Ordering::Release);
+    }
+
+    /// Ends the life of the object `id`. Its number remains for late events. Another object may have the handle meanwhile.
+    pub(crate) fn end(&self, id: EpId) {
+        self.freed.fetch_max(id.0, Ordering::AcqRel);
     }
 
     /// Counts a post, before it is made.
@@ -242,9 +249,14 @@ impl Entry {
         self.exact.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the object `id` is alive.
+    /// Returns whether the object `id` is alive, also while it is being freed.
     pub(crate) fn lives(&self, id: EpId) -> bool {
-        self.alive.load(Ordering::Acquire) && self.id() == id
+        self.id() == id && self.freed.load(Ordering::Acquire) < id.0
+    }
+
+    /// Returns whether the free of the object `id` has begun.
+    pub(crate) fn is_being_freed(&self, id: EpId) -> bool {
+        self.freeing.load(Ordering::Acquire) == id.0
     }
 
     pub(crate) fn posted(&self, side: Side) -> u64 {

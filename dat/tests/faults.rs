@@ -310,3 +310,31 @@ fn bytes_that_a_window_opens_are_no_slice_after_another_bind_was_flushed() {
     drop(window);
     assert!(region.get_mut().is_some(), "the window is closed");
 }
+
+/// The adapter may write to a posted receive until dat_ep_free returns.
+#[test]
+fn bytes_of_a_receive_are_no_slice_while_its_endpoint_is_being_freed() {
+    const BYTES: usize = 32 << 20;
+    const STEP: usize = 64 << 10;
+    let own = Access::LOCAL_READ | Access::LOCAL_WRITE;
+    for _ in 0..10 {
+        let (a, b) = pair();
+        let message = a.pz.allocate(BYTES, own).expect("memory");
+        message.write(0, &vec![0xff; BYTES]);
+        let mut room = b.pz.allocate(BYTES, own).expect("memory");
+        b.ep.post_recv(&[room.slice(0..BYTES)], 1).expect("posts");
+        a.ep.post_send(&[message.slice(0..BYTES)], 2)
+            .expect("posts");
+        while room.load(STEP) == 0 {
+            thread::yield_now();
+        }
+        let ep = b.ep;
+        let dropping = thread::spawn(move || drop(ep));
+        while room.get_mut().is_none() {}
+        let places = || (0..BYTES).step_by(STEP).map(|at| room.load(at));
+        let before: Vec<u8> = places().collect();
+        thread::sleep(Duration::from_millis(5));
+        assert!(places().eq(before), "the adapter has written since");
+        dropping.join().expect("drops");
+    }
+}

@@ -84,7 +84,7 @@ impl Awaited {
             return true;
         }
         if is_srq || !entry.is_exact() {
-            return self.member.is_idle();
+            return !entry.is_being_freed(id) && self.member.is_idle();
         }
         entry.done(Side::Requests) >= self.requests && entry.done(Side::Receives) >= self.receives
     }
@@ -109,10 +109,18 @@ impl Limbo {
         of_entry.for_each(|member| member.zone = zone);
     }
 
-    /// Removes an endpoint or SRQ, which is freed next.
-    pub(crate) fn remove(&self, entry: &'static Entry) {
-        lock(&self.members).retain(|member| !std::ptr::eq(member.entry, entry));
-        entry.end();
+    /// Says that an endpoint or SRQ is freed next. Its posts are outstanding until it is [removed](Self::remove). Returns its number.
+    pub(crate) fn begin_free(&self, entry: &'static Entry) -> EpId {
+        // Not while its status is queried.
+        let _members = lock(&self.members);
+        entry.begin_free();
+        entry.id()
+    }
+
+    /// Removes an endpoint or SRQ, which was freed. Another one may have its handle already.
+    pub(crate) fn remove(&self, entry: &'static Entry, id: EpId) {
+        lock(&self.members).retain(|member| member.id != id);
+        entry.end(id);
     }
 
     /// Returns whether a post of a member of `zone` is outstanding.
