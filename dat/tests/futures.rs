@@ -1,12 +1,14 @@
 //! The layer of futures, without a runtime.
 
 use std::future::Future;
-use std::pin::pin;
-use std::sync::Arc;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
 
-use udapl::aio::{Connection, Context, Options, block_on, join};
+use udapl::aio::{Buffer, Connection, Context, Operation, Options, block_on, join};
 use udapl::{Access, DtoStatus, Error};
 
 /// Returns two contexts with a connection between them.
@@ -311,4 +313,50 @@ fn a_bind_that_is_refused_leaves_the_window_as_it_was() {
         closed.expect("closed");
         assert_eq!(window.remote(), None);
     });
+}
+
+/// A task that only its waker keeps, with an operation that is under way.
+struct LastOfTask {
+    _has: Mutex<Operation<Buffer>>,
+}
+
+impl Wake for LastOfTask {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn a_waker_that_is_dropped_with_its_task_finds_no_lock_held() {
+    // The receiver posts nothing, so that sends wait.
+    let options = Options {
+        receives: 0,
+        ..Options::default()
+    };
+    let (a, client, _b, _server) = connected(&options);
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let pool = a.pool(3, 8).expect("a pool");
+        let ignored = Waker::from(Arc::new(Ignore));
+        let waits = |send: &mut Operation<Buffer>, waker: &Waker| {
+            let mut context = TaskContext::from_waker(waker);
+            assert!(Pin::new(send).poll(&mut context).is_pending());
+        };
+        let under_way = || {
+            let mut send = client.send(pool.try_take().expect("one"));
+            waits(&mut send, &ignored);
+            send
+        };
+        let task = || {
+            let _has = Mutex::new(under_way());
+            Waker::from(Arc::new(LastOfTask { _has }))
+        };
+        let mut send = under_way();
+        waits(&mut send, &task());
+        // Another task has the operation now.
+        waits(&mut send, &ignored);
+        waits(&mut send, &task());
+        drop(send);
+        done.send(()).expect("the test waits");
+    });
+    let ended = ended.recv_timeout(Duration::from_secs(20));
+    ended.expect("a thread waits for a lock that it holds");
 }

@@ -162,7 +162,9 @@ impl<B: Send + 'static> Operation<B> {
             }
         }
         // An operation does not linger: of several futures that are polled in turn, each would wait for its own before the next one posts.
-        let done = shared.state().poll(cookie, context.waker());
+        let mut former = None;
+        let done = shared.state().poll(cookie, context.waker(), &mut former);
+        drop(former);
         done.map(result)
     }
 }

@@ -264,33 +264,39 @@ impl State {
         Some(done)
     }
 
-    /// Returns the completion of an operation; otherwise `waker` is woken with it.
-    pub(super) fn poll(&mut self, cookie: u64, waker: &Waker) -> Option<Completion> {
+    /// Returns the completion of an operation; otherwise `waker` is woken with it. `former` gets the waker before it, which the caller drops
+    /// without the lock: the drop of a waker may be that of a task, and of its operations.
+    pub(super) fn poll(
+        &mut self,
+        cookie: u64,
+        waker: &Waker,
+        former: &mut Option<Waker>,
+    ) -> Option<Completion> {
         if let Slot::Pending(waiting) = &mut self.entry(cookie)?.slot {
             if !waiting.as_ref().is_some_and(|w| w.will_wake(waker)) {
-                *waiting = Some(waker.clone());
+                *former = waiting.replace(waker.clone());
             }
             return None;
         }
         self.completed(cookie)
     }
 
-    /// The future of an operation is dropped: keeps its buffer if the operation goes on. Returns what can be dropped.
+    /// The future of an operation is dropped: keeps its buffer if the operation goes on. Returns what the caller drops without the lock.
     pub(super) fn detach(
         &mut self,
         cookie: u64,
         keep: Box<dyn Any + Send>,
-    ) -> Option<Box<dyn Any + Send>> {
-        match self.entry(cookie) {
-            Some(entry) if matches!(entry.slot, Slot::Pending(_)) => {
-                entry.slot = Slot::Detached(keep);
-                None
-            }
+    ) -> (Option<Box<dyn Any + Send>>, Option<Waker>) {
+        match self.entry(cookie).map(|entry| &mut entry.slot) {
+            Some(slot @ Slot::Pending(_)) => match std::mem::replace(slot, Slot::Detached(keep)) {
+                Slot::Pending(waker) => (None, waker),
+                _ => (None, None),
+            },
             Some(_) => {
                 self.take(cookie);
-                Some(keep)
+                (Some(keep), None)
             }
-            None => Some(keep),
+            None => (Some(keep), None),
         }
     }
 
