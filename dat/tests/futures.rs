@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use udapl::aio::{Buffer, Connection, Context, Operation, Options, block_on, join};
-use udapl::{Access, DtoStatus, Error};
+use udapl::{Access, DtoStatus, Error, Streams};
 
 /// Returns two contexts with a connection between them.
 fn connected(options: &Options) -> (Context, Connection, Context, Connection) {
@@ -355,6 +355,35 @@ fn a_waker_that_is_dropped_with_its_task_finds_no_lock_held() {
         waits(&mut send, &ignored);
         waits(&mut send, &task());
         drop(send);
+        done.send(()).expect("the test waits");
+    });
+    let ended = ended.recv_timeout(Duration::from_secs(20));
+    ended.expect("a thread waits for a lock that it holds");
+}
+
+/// Drives the context at once, as an executor does that runs tasks where they are woken.
+struct DriveAtOnce(Context, AtomicUsize);
+
+impl Wake for DriveAtOnce {
+    fn wake(self: Arc<Self>) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.drive().expect("drives");
+    }
+}
+
+#[test]
+fn a_task_that_runs_where_it_is_woken_may_drive_its_context() {
+    let context = Context::open_manual("softrxe-lo").expect("opens");
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let mut events = context.events(8, Streams::SOFTWARE).expect("an EVD");
+        let task = Arc::new(DriveAtOnce(context.clone(), AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&task));
+        let mut cx = TaskContext::from_waker(&waker);
+        assert!(events.poll_event(&mut cx).is_pending());
+        events.evd().post(7).expect("posts");
+        context.drive().expect("drives");
+        assert_eq!(task.1.load(Ordering::Relaxed), 1);
         done.send(()).expect("the test waits");
     });
     let ended = ended.recv_timeout(Duration::from_secs(20));

@@ -103,8 +103,10 @@ impl Shared {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         while self.notify.take()? {}
         let watchers = std::mem::take(&mut self.state().event_watchers);
+        let result = self.dequeue(turn, Errors::Always);
+        // Without a lock: an executor may run the task at once.
         watchers.into_iter().for_each(Waker::wake);
-        self.dequeue(turn, Errors::Always)
+        result
     }
 
     /// Dequeues all events, and asynchronous errors where `errors` says so.
