@@ -73,7 +73,7 @@ pub(crate) struct Entry {
     freed: AtomicU64,
     /// The object connected, so that it may have had events.
     connected: AtomicBool,
-    /// Every post has a completion event, so that the counts below tell what is outstanding.
+    /// Every post has a completion event, and no other event counts, so that the counts below tell what is outstanding.
     exact: AtomicBool,
     /// Queues of events in which events of an earlier object of this handle may be left.
     late: AtomicU32,
@@ -164,7 +164,12 @@ impl Entry {
         for count in self.posted.iter().chain(&self.done) {
             count.store(0, Ordering::Relaxed);
         }
-        self.exact.store(true, Ordering::Relaxed);
+        // Late events of an earlier object of this handle will count as completions.
+        let has_late = self.has_late();
+        self.exact.store(!has_late, Ordering::Relaxed);
+        if has_late && let Some(srq) = srq {
+            srq.inexact();
+        }
         self.connected.store(false, Ordering::Relaxed);
         let receives = std::ptr::from_ref(srq.unwrap_or(self)).cast_mut();
         self.receives.store(receives, Ordering::Relaxed);
@@ -240,7 +245,7 @@ impl Entry {
         self.connected.load(Ordering::Relaxed) || self.posted.iter().any(posted)
     }
 
-    /// Says that some posts have no completion event from now on.
+    /// Says that the counts do not tell what is outstanding from now on.
     pub(crate) fn inexact(&self) {
         self.exact.store(false, Ordering::Relaxed);
     }
@@ -445,6 +450,20 @@ mod tests {
         }
         assert_eq!((srq.done(Side::Receives), ep.done(Side::Receives)), (2, 0));
         assert_eq!((srq.done(Side::Requests), ep.done(Side::Requests)), (0, 1));
+    }
+
+    #[test]
+    fn counts_are_not_exact_where_late_events_may_come() {
+        let (srq, ep) = (entry(0x6800_0000_0000), entry(0x6800_0000_0040));
+        srq.begin(None);
+        ep.begin(Some(srq));
+        assert!(srq.is_exact() && ep.is_exact());
+        ep.add_late();
+        ep.begin(Some(srq));
+        assert!(!srq.is_exact() && !ep.is_exact());
+        ep.remove_late();
+        ep.begin(None);
+        assert!(!srq.is_exact() && ep.is_exact());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{PATIENCE, Side, connect, pair, side};
 use udapl::{
-    Access, AsyncEvent, Close, CompletionFlags, DtoStatus, Error, Event, Ia, PostError, Queue,
+    Access, AsyncEvent, Close, CompletionFlags, DtoStatus, Error, Event, Ia, PostError, Pz, Queue,
     Streams,
 };
 
@@ -336,5 +336,53 @@ fn bytes_of_a_receive_are_no_slice_while_its_endpoint_is_being_freed() {
         thread::sleep(Duration::from_millis(5));
         assert!(places().eq(before), "the adapter has written since");
         dropping.join().expect("drops");
+    }
+}
+
+/// Where a dispatcher is never empty, endpoints get handles of which events are queued. These must not count as events of theirs.
+#[test]
+fn late_events_of_a_handle_complete_no_post_of_the_next_endpoint() {
+    const LATE: usize = 100;
+    /// The provider uses a handle again when so many others have been freed after it.
+    const OTHERS: usize = 4095;
+    let ia = Ia::open("softrxe-lo").expect("opens");
+    let done = ia.create_evd(1024, Streams::DTO).expect("an EVD");
+    let connections = ia.create_evd(1024, Streams::CONNECTION).expect("an EVD");
+    let pz = ia.create_pz().expect("a PZ");
+    let endpoint = |pz: &Pz| {
+        let builder = ia.endpoint(pz).recv_evd(&done).request_evd(&done);
+        builder.connect_evd(&connections).create().expect("an EP")
+    };
+    let address = ia.attributes().expect("attributes").address;
+    let ended: Vec<_> = (0..LATE).map(|_| endpoint(&pz)).collect();
+    for ep in &ended {
+        ep.connect(address, 31_999).start().expect("starts");
+    }
+    for _ in &ended {
+        connections.wait(PATIENCE).expect("nothing listens");
+    }
+    for ep in &ended {
+        ep.post_recv(&[], 1).expect("is flushed at once");
+    }
+    let many: Vec<_> = (0..2 * LATE).map(|_| endpoint(&pz)).collect();
+    drop(ended);
+    for _ in LATE..OTHERS {
+        drop(endpoint(&pz));
+    }
+    // All of a sudden the provider has many handles to use again.
+    drop(many);
+    let own = Access::LOCAL_READ | Access::LOCAL_WRITE;
+    let mut posted: Vec<_> = (0..4 * LATE)
+        .map(|_| {
+            let pz = ia.create_pz().expect("a PZ");
+            let region = pz.allocate(16, own).expect("memory");
+            let ep = endpoint(&pz);
+            ep.post_recv(&[region.slice(0..16)], 3).expect("posts");
+            (ep, region)
+        })
+        .collect();
+    while done.poll().expect("polls").is_some() {}
+    for (ep, region) in &mut posted {
+        assert!(region.get_mut().is_none(), "it is posted to {}", ep.id());
     }
 }

@@ -54,7 +54,9 @@ impl Member {
     /// Returns whether neither queue has an outstanding post. The member is alive.
     fn is_idle(&self) -> bool {
         if self.is_srq {
-            return self.entry.done(Side::Receives) >= self.entry.posted(Side::Receives);
+            // Nothing else tells. So with counts that are not exact it is busy until it is freed.
+            return self.entry.is_exact()
+                && self.entry.done(Side::Receives) >= self.entry.posted(Side::Receives);
         }
         let (mut state, mut receives, mut requests) = (0, 0, 0);
         let status = call!(
