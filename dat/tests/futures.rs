@@ -1,6 +1,6 @@
 //! The layer of futures, without a runtime.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -388,4 +388,54 @@ fn a_task_that_runs_where_it_is_woken_may_drive_its_context() {
     });
     let ended = ended.recv_timeout(Duration::from_secs(20));
     ended.expect("a thread waits for a lock that it holds");
+}
+
+/// Polls a future with wakers of many tasks, one after the other, each of which gives up. Returns how many of them are kept.
+fn kept<F: Future>(future: impl Fn() -> F) -> usize {
+    let tasks = (0..100).map(|_| {
+        let task = Arc::new(Ignore);
+        let kept = Arc::downgrade(&task);
+        let waker = Waker::from(task);
+        let polled = pin!(future()).poll(&mut TaskContext::from_waker(&waker));
+        assert!(polled.is_pending());
+        kept
+    });
+    let tasks: Vec<_> = tasks.collect();
+    tasks.iter().filter(|task| task.strong_count() > 0).count()
+}
+
+#[test]
+fn tasks_that_give_up_leave_no_waker() {
+    let context = open();
+    let receives = context.shared_receives(1, 64).expect("a queue");
+    // The receiver posts nothing, so that the second send waits for room.
+    let options = Options {
+        receives: 0,
+        requests: 1,
+        ..Options::default()
+    };
+    let (_a, client, _b, _server) = connected(&options);
+    let pool = client.context().pool(2, 8).expect("a pool");
+    let mut first = client.send(pool.try_take().expect("one"));
+    assert!(once(&mut first).is_pending());
+    assert_eq!(kept(|| client.send(pool.try_take().expect("one"))), 0);
+    assert_eq!(kept(|| client.recv()), 0);
+    assert_eq!(kept(|| client.closed()), 0);
+    assert_eq!(kept(|| context.next_error()), 0);
+    assert_eq!(kept(|| receives.next()), 0);
+    let taken = pool.try_take();
+    assert_eq!(kept(|| pool.take()), 0);
+    drop(taken);
+    let datagrams = context.datagrams(&Options::default()).expect("an EP");
+    assert_eq!(kept(|| datagrams.recv()), 0);
+
+    // One task at a time waits for these, and the last one is known.
+    let listener = context.listen(None, Options::default()).expect("listens");
+    let listener = Mutex::new(listener);
+    let request = || poll_fn(|cx| listener.lock().expect("no panic").poll_request(cx));
+    assert_eq!(kept(request), 1);
+    let events = context.events(8, Streams::SOFTWARE).expect("an EVD");
+    let events = Mutex::new(events);
+    let event = || poll_fn(|cx| events.lock().expect("no panic").poll_event(cx));
+    assert_eq!(kept(event), 1);
 }
