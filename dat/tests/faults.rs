@@ -386,3 +386,24 @@ fn late_events_of_a_handle_complete_no_post_of_the_next_endpoint() {
         assert!(region.get_mut().is_none(), "it is posted to {}", ep.id());
     }
 }
+
+/// The event that waits notifies the new CNO before the call returns, and calls its agent.
+#[test]
+fn an_agent_may_change_the_cno_of_its_dispatcher() {
+    let ia = Ia::open("softrxe-lo").expect("opens");
+    let (former, cno) = (ia.create_cno(), ia.create_cno());
+    let (former, cno) = (former.expect("a CNO"), cno.expect("a CNO"));
+    let evd = ia.create_evd_on(&former, 16, Streams::SOFTWARE);
+    let evd = evd.expect("an EVD");
+    evd.post(7).expect("posts");
+    let (done, ended) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        let of_agent = evd.clone();
+        let agent = move || of_agent.set_cno(None).expect("changes");
+        cno.set_agent(Some(Box::new(agent))).expect("sets");
+        evd.set_cno(Some(&cno)).expect("changes");
+        done.send(()).expect("the test waits");
+    });
+    let ended = ended.recv_timeout(Duration::from_secs(20));
+    ended.expect("a thread waits for a lock that it holds");
+}
