@@ -1,7 +1,7 @@
 //! Event dispatchers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dat_abi::ret::DAT_SUCCESS;
@@ -51,18 +51,25 @@ struct Inner {
     handle: Handle,
     /// The asynchronous dispatcher belongs to the adapter, which frees it.
     is_owned: bool,
-    cno: Mutex<Option<Cno>>,
+    /// The CNO. Threads that set one at the same time leave all theirs here, since only the provider knows the last one.
+    cnos: Mutex<Vec<Cno>>,
     recent: Recent,
     late: Late,
     waits: Waits,
     ia: Ia,
 }
 
+impl Inner {
+    fn cnos(&self) -> MutexGuard<'_, Vec<Cno>> {
+        self.cnos.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.is_owned {
             free!(self.handle, evd_free());
-        } else if matches!(self.cno.get_mut(), Ok(Some(_))) {
+        } else if !self.cnos().is_empty() {
             // The adapter's dispatcher remains; the CNO goes.
             free!(self.handle, evd_modify_cno(DAT_HANDLE_NULL));
         }
@@ -222,7 +229,7 @@ impl Evd {
             inner: Arc::new(Inner {
                 handle,
                 is_owned,
-                cno: Mutex::new(cno),
+                cnos: Mutex::new(cno.into_iter().collect()),
                 recent: Recent::default(),
                 late: Late::default(),
                 waits: Waits::new(is_owned),
@@ -718,14 +725,16 @@ impl Evd {
     /// [`Error::Call`].
     pub fn set_cno(&self, cno: Option<&Cno>) -> Result<()> {
         let handle = cno.map_or(DAT_HANDLE_NULL, |cno| cno.handle().0);
-        let mut now = self
-            .inner
-            .cno
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        call!(self.handle(), evd_modify_cno(handle))?;
-        *now = cno.cloned();
-        Ok(())
+        // No lock is held here: an event that waits calls the agent of the CNO, which may set another one.
+        let replaced = std::mem::take(&mut *self.inner.cnos());
+        let result = call!(self.handle(), evd_modify_cno(handle));
+        if result.is_ok() {
+            self.inner.cnos().extend(cno.cloned());
+            drop(replaced);
+        } else {
+            self.inner.cnos().extend(replaced);
+        }
+        result
     }
 }
 

@@ -68,10 +68,12 @@ pub(crate) enum Side {
 pub(crate) struct Entry {
     handle: usize,
     id: AtomicU64,
-    alive: AtomicBool,
+    /// Number of the last object whose free has begun, and of the last one that is freed.
+    freeing: AtomicU64,
+    freed: AtomicU64,
     /// The object connected, so that it may have had events.
     connected: AtomicBool,
-    /// Every post has a completion event, so that the counts below tell what is outstanding.
+    /// Every post has a completion event, and no other event counts, so that the counts below tell what is outstanding.
     exact: AtomicBool,
     /// Queues of events in which events of an earlier object of this handle may be left.
     late: AtomicU32,
@@ -121,7 +123,8 @@ impl Entry {
         Self {
             handle,
             id: AtomicU64::new(0),
-            alive: AtomicBool::new(false),
+            freeing: AtomicU64::new(0),
+            freed: AtomicU64::new(0),
             connected: AtomicBool::new(false),
             exact: AtomicBool::new(true),
             late: AtomicU32::new(0),
@@ -161,7 +164,12 @@ impl Entry {
         for count in self.posted.iter().chain(&self.done) {
             count.store(0, Ordering::Relaxed);
         }
-        self.exact.store(true, Ordering::Relaxed);
+        // Late events of an earlier object of this handle will count as completions.
+        let has_late = self.has_late();
+        self.exact.store(!has_late, Ordering::Relaxed);
+        if has_late && let Some(srq) = srq {
+            srq.inexact();
+        }
         self.connected.store(false, Ordering::Relaxed);
         let receives = std::ptr::from_ref(srq.unwrap_or(self)).cast_mut();
         self.receives.store(receives, Ordering::Relaxed);
@@ -173,13 +181,17 @@ impl Entry {
         self.counts_all.store(counts_all, Ordering::Relaxed);
         self.set_zones(0, 0);
         let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        self.id.store(id, Ordering::Relaxed);
-        self.alive.store(true, Ordering::Release);
+        self.id.store(id, Ordering::Release);
     }
 
-    /// Ends the life of the object. Its number remains for late events.
-    pub(crate) fn end(&self) {
-        self.alive.store(false, Ordering::Release);
+    /// Says that the object is freed next: the provider must not be asked for its status any more.
+    pub(crate) fn begin_free(&self) {
+        self.freeing.store(self.id().0, Ordering::Release);
+    }
+
+    /// Ends the life of the object `id`. Its number remains for late events. Another object may have the handle meanwhile.
+    pub(crate) fn end(&self, id: EpId) {
+        self.freed.fetch_max(id.0, Ordering::AcqRel);
     }
 
     /// Counts a post, before it is made.
@@ -233,7 +245,7 @@ impl Entry {
         self.connected.load(Ordering::Relaxed) || self.posted.iter().any(posted)
     }
 
-    /// Says that some posts have no completion event from now on.
+    /// Says that the counts do not tell what is outstanding from now on.
     pub(crate) fn inexact(&self) {
         self.exact.store(false, Ordering::Relaxed);
     }
@@ -242,9 +254,14 @@ impl Entry {
         self.exact.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the object `id` is alive.
+    /// Returns whether the object `id` is alive, also while it is being freed.
     pub(crate) fn lives(&self, id: EpId) -> bool {
-        self.alive.load(Ordering::Acquire) && self.id() == id
+        self.id() == id && self.freed.load(Ordering::Acquire) < id.0
+    }
+
+    /// Returns whether the free of the object `id` has begun.
+    pub(crate) fn is_being_freed(&self, id: EpId) -> bool {
+        self.freeing.load(Ordering::Acquire) == id.0
     }
 
     pub(crate) fn posted(&self, side: Side) -> u64 {
@@ -433,6 +450,20 @@ mod tests {
         }
         assert_eq!((srq.done(Side::Receives), ep.done(Side::Receives)), (2, 0));
         assert_eq!((srq.done(Side::Requests), ep.done(Side::Requests)), (0, 1));
+    }
+
+    #[test]
+    fn counts_are_not_exact_where_late_events_may_come() {
+        let (srq, ep) = (entry(0x6800_0000_0000), entry(0x6800_0000_0040));
+        srq.begin(None);
+        ep.begin(Some(srq));
+        assert!(srq.is_exact() && ep.is_exact());
+        ep.add_late();
+        ep.begin(Some(srq));
+        assert!(!srq.is_exact() && !ep.is_exact());
+        ep.remove_late();
+        ep.begin(None);
+        assert!(!srq.is_exact() && ep.is_exact());
     }
 
     #[test]

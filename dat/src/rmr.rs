@@ -1,12 +1,14 @@
 //! Memory windows.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use dat_abi::types::DAT_HANDLE_NULL;
 use dat_abi::v2_0::types::DatRmrParam;
 
 use crate::error::Result;
 use crate::ids::Side;
+use crate::memory::region::WindowLife;
 use crate::post_error::{PostCall, PostError};
 use crate::sys::{Handle, call, free, query};
 use crate::{Access, CompletionFlags, Ep, Pz, Region, Remote};
@@ -43,6 +45,8 @@ pub struct Rmr {
     handle: Handle,
     /// Region to which the window is bound, which must not be freed before.
     bound: Option<Region>,
+    /// Dropped after dat_rmr_free.
+    life: Arc<WindowLife>,
     pz: Pz,
 }
 
@@ -93,6 +97,7 @@ impl Rmr {
         Ok(Self {
             handle: Handle(handle),
             bound: None,
+            life: Arc::default(),
             pz: pz.clone(),
         })
     }
@@ -154,6 +159,7 @@ impl Rmr {
                 &raw mut key
             )
         )?;
+        region.inner.add_window(&self.life);
         self.bound = Some(region.clone());
         Ok(Remote {
             address: triplet.virtual_address,

@@ -55,8 +55,9 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let ia = self.pz.ia().clone();
-        ia.limbo().remove(self.entry);
+        let id = ia.limbo().begin_free(self.entry);
         free!(self.handle, srq_free());
+        ia.limbo().remove(self.entry, id);
         ia.limbo().collect();
     }
 }

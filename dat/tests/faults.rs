@@ -6,9 +6,9 @@ use std::collections::HashSet;
 use std::thread;
 use std::time::Duration;
 
-use common::{PATIENCE, connect, pair, side};
+use common::{PATIENCE, Side, connect, pair, side};
 use udapl::{
-    Access, AsyncEvent, Close, CompletionFlags, DtoStatus, Error, Event, Ia, PostError, Queue,
+    Access, AsyncEvent, Close, CompletionFlags, DtoStatus, Error, Event, Ia, PostError, Pz, Queue,
     Streams,
 };
 
@@ -268,4 +268,142 @@ fn bytes_that_nothing_else_can_touch_are_a_slice() {
     let done = b.done.wait_completion(PATIENCE).expect("received");
     assert_eq!(done.status, DtoStatus::Success);
     assert_eq!(region.get_mut().expect("complete"), b"0123456789abcdef");
+}
+
+/// A window stays open where another bind of it is flushed.
+#[test]
+fn bytes_that_a_window_opens_are_no_slice_after_another_bind_was_flushed() {
+    let (a, b) = pair();
+    let builder = b.ia.endpoint(&b.pz).recv_evd(&b.done);
+    let builder = builder.request_evd(&b.done).connect_evd(&b.connections);
+    let ended = Side {
+        ep: builder.create().expect("an EP"),
+        done: b.done.clone(),
+        connections: b.connections.clone(),
+        pz: b.pz.clone(),
+        ia: b.ia.clone(),
+    };
+    connect(&side(), &ended);
+    let end = ended.connections.wait(PATIENCE).expect("the peer is gone");
+    assert!(matches!(end, Event::Ended { .. }), "{end:?}");
+
+    let own = Access::LOCAL_READ | Access::LOCAL_WRITE;
+    let memory = || b.pz.allocate(16, own).expect("memory");
+    let (mut region, other) = (memory(), memory());
+    let mut window = b.pz.create_rmr().expect("a window");
+    let open = window.bind(&region, 0..16, Access::REMOTE_WRITE, &b.ep, 1);
+    let open = open.expect("binds");
+    b.done.wait_completion(PATIENCE).expect("bound");
+    let bound = window.bind(&other, 0..16, Access::REMOTE_WRITE, &ended.ep, 2);
+    bound.expect("is posted");
+    let flushed = b.done.wait_completion(PATIENCE);
+    flushed.expect_err("the connection has ended");
+
+    let message = a.pz.allocate(16, Access::ALL).expect("memory");
+    message.write(0, b"0123456789abcdef");
+    let none = CompletionFlags::empty();
+    a.ep.post_rdma_write(&[message.slice(0..16)], open, 3, none)
+        .expect("posts");
+    a.done.wait_completion(PATIENCE).expect("written");
+    assert_eq!(region.to_vec(0..16), b"0123456789abcdef");
+    assert!(region.get_mut().is_none(), "peers may write");
+    drop(window);
+    assert!(region.get_mut().is_some(), "the window is closed");
+}
+
+/// The adapter may write to a posted receive until dat_ep_free returns.
+#[test]
+fn bytes_of_a_receive_are_no_slice_while_its_endpoint_is_being_freed() {
+    const BYTES: usize = 32 << 20;
+    const STEP: usize = 64 << 10;
+    let own = Access::LOCAL_READ | Access::LOCAL_WRITE;
+    for _ in 0..10 {
+        let (a, b) = pair();
+        let message = a.pz.allocate(BYTES, own).expect("memory");
+        message.write(0, &vec![0xff; BYTES]);
+        let mut room = b.pz.allocate(BYTES, own).expect("memory");
+        b.ep.post_recv(&[room.slice(0..BYTES)], 1).expect("posts");
+        a.ep.post_send(&[message.slice(0..BYTES)], 2)
+            .expect("posts");
+        while room.load(STEP) == 0 {
+            thread::yield_now();
+        }
+        let ep = b.ep;
+        let dropping = thread::spawn(move || drop(ep));
+        while room.get_mut().is_none() {}
+        let places = || (0..BYTES).step_by(STEP).map(|at| room.load(at));
+        let before: Vec<u8> = places().collect();
+        thread::sleep(Duration::from_millis(5));
+        assert!(places().eq(before), "the adapter has written since");
+        dropping.join().expect("drops");
+    }
+}
+
+/// Where a dispatcher is never empty, endpoints get handles of which events are queued. These must not count as events of theirs.
+#[test]
+fn late_events_of_a_handle_complete_no_post_of_the_next_endpoint() {
+    const LATE: usize = 100;
+    /// The provider uses a handle again when so many others have been freed after it.
+    const OTHERS: usize = 4095;
+    let ia = Ia::open("softrxe-lo").expect("opens");
+    let done = ia.create_evd(1024, Streams::DTO).expect("an EVD");
+    let connections = ia.create_evd(1024, Streams::CONNECTION).expect("an EVD");
+    let pz = ia.create_pz().expect("a PZ");
+    let endpoint = |pz: &Pz| {
+        let builder = ia.endpoint(pz).recv_evd(&done).request_evd(&done);
+        builder.connect_evd(&connections).create().expect("an EP")
+    };
+    let address = ia.attributes().expect("attributes").address;
+    let ended: Vec<_> = (0..LATE).map(|_| endpoint(&pz)).collect();
+    for ep in &ended {
+        ep.connect(address, 31_999).start().expect("starts");
+    }
+    for _ in &ended {
+        connections.wait(PATIENCE).expect("nothing listens");
+    }
+    for ep in &ended {
+        ep.post_recv(&[], 1).expect("is flushed at once");
+    }
+    let many: Vec<_> = (0..2 * LATE).map(|_| endpoint(&pz)).collect();
+    drop(ended);
+    for _ in LATE..OTHERS {
+        drop(endpoint(&pz));
+    }
+    // All of a sudden the provider has many handles to use again.
+    drop(many);
+    let own = Access::LOCAL_READ | Access::LOCAL_WRITE;
+    let mut posted: Vec<_> = (0..4 * LATE)
+        .map(|_| {
+            let pz = ia.create_pz().expect("a PZ");
+            let region = pz.allocate(16, own).expect("memory");
+            let ep = endpoint(&pz);
+            ep.post_recv(&[region.slice(0..16)], 3).expect("posts");
+            (ep, region)
+        })
+        .collect();
+    while done.poll().expect("polls").is_some() {}
+    for (ep, region) in &mut posted {
+        assert!(region.get_mut().is_none(), "it is posted to {}", ep.id());
+    }
+}
+
+/// The event that waits notifies the new CNO before the call returns, and calls its agent.
+#[test]
+fn an_agent_may_change_the_cno_of_its_dispatcher() {
+    let ia = Ia::open("softrxe-lo").expect("opens");
+    let (former, cno) = (ia.create_cno(), ia.create_cno());
+    let (former, cno) = (former.expect("a CNO"), cno.expect("a CNO"));
+    let evd = ia.create_evd_on(&former, 16, Streams::SOFTWARE);
+    let evd = evd.expect("an EVD");
+    evd.post(7).expect("posts");
+    let (done, ended) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        let of_agent = evd.clone();
+        let agent = move || of_agent.set_cno(None).expect("changes");
+        cno.set_agent(Some(Box::new(agent))).expect("sets");
+        evd.set_cno(Some(&cno)).expect("changes");
+        done.send(()).expect("the test waits");
+    });
+    let ended = ended.recv_timeout(Duration::from_secs(20));
+    ended.expect("a thread waits for a lock that it holds");
 }

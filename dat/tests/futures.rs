@@ -1,13 +1,15 @@
 //! The layer of futures, without a runtime.
 
-use std::future::Future;
-use std::pin::pin;
-use std::sync::Arc;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
 
-use udapl::aio::{Connection, Context, Options, block_on, join};
-use udapl::{Access, DtoStatus, Error};
+use udapl::aio::{Buffer, Connection, Context, Operation, Options, block_on, join};
+use udapl::{Access, DtoStatus, Error, Streams};
 
 /// Returns two contexts with a connection between them.
 fn connected(options: &Options) -> (Context, Connection, Context, Connection) {
@@ -311,4 +313,129 @@ fn a_bind_that_is_refused_leaves_the_window_as_it_was() {
         closed.expect("closed");
         assert_eq!(window.remote(), None);
     });
+}
+
+/// A task that only its waker keeps, with an operation that is under way.
+struct LastOfTask {
+    _has: Mutex<Operation<Buffer>>,
+}
+
+impl Wake for LastOfTask {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn a_waker_that_is_dropped_with_its_task_finds_no_lock_held() {
+    // The receiver posts nothing, so that sends wait.
+    let options = Options {
+        receives: 0,
+        ..Options::default()
+    };
+    let (a, client, _b, _server) = connected(&options);
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let pool = a.pool(3, 8).expect("a pool");
+        let ignored = Waker::from(Arc::new(Ignore));
+        let waits = |send: &mut Operation<Buffer>, waker: &Waker| {
+            let mut context = TaskContext::from_waker(waker);
+            assert!(Pin::new(send).poll(&mut context).is_pending());
+        };
+        let under_way = || {
+            let mut send = client.send(pool.try_take().expect("one"));
+            waits(&mut send, &ignored);
+            send
+        };
+        let task = || {
+            let _has = Mutex::new(under_way());
+            Waker::from(Arc::new(LastOfTask { _has }))
+        };
+        let mut send = under_way();
+        waits(&mut send, &task());
+        // Another task has the operation now.
+        waits(&mut send, &ignored);
+        waits(&mut send, &task());
+        drop(send);
+        done.send(()).expect("the test waits");
+    });
+    let ended = ended.recv_timeout(Duration::from_secs(20));
+    ended.expect("a thread waits for a lock that it holds");
+}
+
+/// Drives the context at once, as an executor does that runs tasks where they are woken.
+struct DriveAtOnce(Context, AtomicUsize);
+
+impl Wake for DriveAtOnce {
+    fn wake(self: Arc<Self>) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.drive().expect("drives");
+    }
+}
+
+#[test]
+fn a_task_that_runs_where_it_is_woken_may_drive_its_context() {
+    let context = Context::open_manual("softrxe-lo").expect("opens");
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let mut events = context.events(8, Streams::SOFTWARE).expect("an EVD");
+        let task = Arc::new(DriveAtOnce(context.clone(), AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&task));
+        let mut cx = TaskContext::from_waker(&waker);
+        assert!(events.poll_event(&mut cx).is_pending());
+        events.evd().post(7).expect("posts");
+        context.drive().expect("drives");
+        assert_eq!(task.1.load(Ordering::Relaxed), 1);
+        done.send(()).expect("the test waits");
+    });
+    let ended = ended.recv_timeout(Duration::from_secs(20));
+    ended.expect("a thread waits for a lock that it holds");
+}
+
+/// Polls a future with wakers of many tasks, one after the other, each of which gives up. Returns how many of them are kept.
+fn kept<F: Future>(future: impl Fn() -> F) -> usize {
+    let tasks = (0..100).map(|_| {
+        let task = Arc::new(Ignore);
+        let kept = Arc::downgrade(&task);
+        let waker = Waker::from(task);
+        let polled = pin!(future()).poll(&mut TaskContext::from_waker(&waker));
+        assert!(polled.is_pending());
+        kept
+    });
+    let tasks: Vec<_> = tasks.collect();
+    tasks.iter().filter(|task| task.strong_count() > 0).count()
+}
+
+#[test]
+fn tasks_that_give_up_leave_no_waker() {
+    let context = open();
+    let receives = context.shared_receives(1, 64).expect("a queue");
+    // The receiver posts nothing, so that the second send waits for room.
+    let options = Options {
+        receives: 0,
+        requests: 1,
+        ..Options::default()
+    };
+    let (_a, client, _b, _server) = connected(&options);
+    let pool = client.context().pool(2, 8).expect("a pool");
+    let mut first = client.send(pool.try_take().expect("one"));
+    assert!(once(&mut first).is_pending());
+    assert_eq!(kept(|| client.send(pool.try_take().expect("one"))), 0);
+    assert_eq!(kept(|| client.recv()), 0);
+    assert_eq!(kept(|| client.closed()), 0);
+    assert_eq!(kept(|| context.next_error()), 0);
+    assert_eq!(kept(|| receives.next()), 0);
+    let taken = pool.try_take();
+    assert_eq!(kept(|| pool.take()), 0);
+    drop(taken);
+    let datagrams = context.datagrams(&Options::default()).expect("an EP");
+    assert_eq!(kept(|| datagrams.recv()), 0);
+
+    // One task at a time waits for these, and the last one is known.
+    let listener = context.listen(None, Options::default()).expect("listens");
+    let listener = Mutex::new(listener);
+    let request = || poll_fn(|cx| listener.lock().expect("no panic").poll_request(cx));
+    assert_eq!(kept(request), 1);
+    let events = context.events(8, Streams::SOFTWARE).expect("an EVD");
+    let events = Mutex::new(events);
+    let event = || poll_fn(|cx| events.lock().expect("no panic").poll_event(cx));
+    assert_eq!(kept(event), 1);
 }

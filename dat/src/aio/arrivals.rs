@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use super::message::{Home, Message};
-use super::shared_receives::SharedReceives;
+use super::shared_receives::{SharedReceives, Wait};
 use super::state;
 use crate::error::Result;
 use crate::{ConnectionEvent, DtoStatus, EpId};
@@ -44,7 +44,9 @@ impl SharedReceives {
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
     pub async fn next(&self) -> Result<Arrival> {
-        std::future::poll_fn(|context| self.poll_arrival(context)).await
+        let mut wait = Wait::new(&self.queue);
+        let arrival = std::future::poll_fn(|context| wait.poll(context)).await?;
+        Ok(self.arrival(arrival))
     }
 
     /// Polls for the next arrival, for streams and select loops of other crates.
@@ -52,7 +54,12 @@ impl SharedReceives {
     /// # Errors
     /// As [`SharedReceives::next`].
     pub fn poll_arrival(&self, context: &mut TaskContext<'_>) -> Poll<Result<Arrival>> {
-        self.queue.poll(context).map_ok(|arrival| match arrival {
+        let arrival = self.queue.poll(context, None);
+        arrival.map_ok(|arrival| self.arrival(arrival))
+    }
+
+    fn arrival(&self, arrival: state::Arrival) -> Arrival {
+        match arrival {
             state::Arrival::Message(from, arrived) => {
                 let home = Home::Queue(Arc::clone(&self.queue));
                 let message = Message::new(arrived, 0, home);
@@ -60,6 +67,6 @@ impl SharedReceives {
             }
             state::Arrival::Failed(connection, status) => Arrival::Failed { connection, status },
             state::Arrival::Ended(connection, how) => Arrival::Ended { connection, how },
-        })
+        }
     }
 }

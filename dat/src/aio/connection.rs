@@ -10,7 +10,7 @@ use super::message::{Home, Message};
 use super::operation::Operation;
 use super::options::Options;
 use super::pool::{Buffer, IoBuffer, Pool, sealed::Segment};
-use super::state::Link;
+use super::state::{Arrived, Link};
 use crate::error::{Error, Result};
 use crate::{Close, CompletionFlags, DtoOp, Ep, EpId, Remote};
 
@@ -145,11 +145,9 @@ impl Connection {
 
     /// Waits until the connection is established. One that has ended since gives its messages first.
     pub(super) async fn established(self) -> Result<Self> {
-        std::future::poll_fn(|context| {
-            self.inner
-                .poll(context, |link| link.was_established.then_some(()))
-        })
-        .await?;
+        self.inner
+            .wait(|link| link.was_established.then_some(()))
+            .await?;
         Ok(self)
     }
 
@@ -273,7 +271,9 @@ impl Connection {
     /// [`Error::HasSrq`] if the messages arrive in
     /// [`Options::shared_receives`].
     pub async fn recv(&self) -> Result<Message> {
-        std::future::poll_fn(|context| self.poll_recv(context)).await
+        self.check_receives()?;
+        let arrived = self.inner.wait(|link| link.arrived.pop_front()).await?;
+        Ok(self.message(arrived))
     }
 
     /// Polls for the next message, for streams and select loops of other crates.
@@ -281,13 +281,24 @@ impl Connection {
     /// # Errors
     /// As [`Connection::recv`].
     pub fn poll_recv(&self, context: &mut TaskContext<'_>) -> Poll<Result<Message>> {
+        self.check_receives()?;
+        let arrived = self
+            .inner
+            .poll(context, None, |link| link.arrived.pop_front());
+        arrived.map_ok(|arrived| self.message(arrived))
+    }
+
+    fn check_receives(&self) -> Result<()> {
         if self.inner.has_shared_receives() {
-            return Poll::Ready(Err(Error::HasSrq {
+            return Err(Error::HasSrq {
                 call: "Connection::recv",
-            }));
+            });
         }
-        let arrived = self.inner.poll(context, |link| link.arrived.pop_front());
-        arrived.map_ok(|arrived| Message::new(arrived, 0, Home::Link(Arc::clone(&self.inner))))
+        Ok(())
+    }
+
+    fn message(&self, arrived: Arrived) -> Message {
+        Message::new(arrived, 0, Home::Link(Arc::clone(&self.inner)))
     }
 
     /// Writes memory to the peer (RDMA Write), from the beginning of `to`. The output is [`Error::BeyondRemote`] if `to` is shorter.
@@ -509,8 +520,7 @@ impl Connection {
     /// # }
     /// ```
     pub async fn closed(&self) -> Error {
-        let ended = std::future::poll_fn(|context| self.inner.poll(context, |_| None::<()>)).await;
-        match ended {
+        match self.inner.wait(|_| None::<()>).await {
             Err(error) => error,
             Ok(()) => unreachable!("it waits for the end only"),
         }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
-use std::task::{Poll, Waker};
+use std::task::{Context as TaskContext, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use dat_os::schedule::processors;
 use super::linger::{Linger, Turns};
 use super::pool::Pool;
 use super::state::{State, Todo};
+use super::watchers::Ticket;
 use crate::error::{Error, Result};
 use crate::{Evd, Event, Ia, NotifyFd, Pz, Streams};
 
@@ -102,9 +103,11 @@ impl Shared {
     pub(super) fn drive(&self) -> Result<()> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         while self.notify.take()? {}
-        let watchers = std::mem::take(&mut self.state().event_watchers);
+        let watchers: Vec<_> = self.state().event_watchers.drain().collect();
+        let result = self.dequeue(turn, Errors::Always);
+        // Without a lock: an executor may run the task at once.
         watchers.into_iter().for_each(Waker::wake);
-        self.dequeue(turn, Errors::Always)
+        result
     }
 
     /// Dequeues all events, and asynchronous errors where `errors` says so.
@@ -202,6 +205,33 @@ impl Shared {
     pub(super) fn release(&self, events: u32) {
         let mut capacity = self.capacity.lock().unwrap_or_else(PoisonError::into_inner);
         capacity.1 = capacity.1.saturating_sub(events);
+    }
+}
+
+/// A wait for an asynchronous error.
+struct ErrorWait<'a> {
+    shared: &'a Shared,
+    ticket: Ticket,
+}
+
+impl ErrorWait<'_> {
+    fn poll(&mut self, context: &TaskContext<'_>) -> Poll<Event> {
+        let mut state = self.shared.state();
+        if let Some(event) = state.errors.pop_front() {
+            return Poll::Ready(event);
+        }
+        let watchers = &mut state.error_watchers;
+        let former = watchers.watch(&mut self.ticket, context.waker());
+        drop(state);
+        drop(former);
+        Poll::Pending
+    }
+}
+
+impl Drop for ErrorWait<'_> {
+    fn drop(&mut self) {
+        let left = self.shared.state().error_watchers.leave(&self.ticket);
+        drop(left);
     }
 }
 
@@ -392,20 +422,11 @@ impl Context {
     /// # }
     /// ```
     pub async fn next_error(&self) -> Event {
-        std::future::poll_fn(|context| {
-            let mut state = self.shared.state();
-            match state.errors.pop_front() {
-                Some(event) => Poll::Ready(event),
-                None => {
-                    let watchers = &mut state.error_watchers;
-                    if !watchers.iter().any(|w| w.will_wake(context.waker())) {
-                        watchers.push(context.waker().clone());
-                    }
-                    Poll::Pending
-                }
-            }
-        })
-        .await
+        let mut wait = ErrorWait {
+            shared: &self.shared,
+            ticket: Ticket::default(),
+        };
+        std::future::poll_fn(|context| wait.poll(context)).await
     }
 
     /// Returns the number of operations for which memory is kept, which grows to the largest number that were outstanding at a time.

@@ -13,7 +13,7 @@ use super::message::{Home, Message};
 use super::operation::Operation;
 use super::options::Options;
 use super::pool::IoBuffer;
-use super::state::{Attempt, Link, Phase};
+use super::state::{Arrived, Attempt, Link, Phase};
 use crate::error::{Error, Result};
 use crate::{CompletionFlags, ConnectionEvent, DATAGRAM_HEADER, DatagramEvent, Peer};
 
@@ -108,7 +108,7 @@ impl Drop for Turn<'_> {
             Attempt::Pending => std::mem::replace(&mut link.attempt, Attempt::Abandoned),
             _ => std::mem::take(&mut link.attempt),
         };
-        let wake = std::mem::take(&mut link.watchers);
+        let wake: Vec<_> = link.watchers.drain().collect();
         drop(state);
         drop(done);
         wake.into_iter().for_each(std::task::Waker::wake);
@@ -131,16 +131,14 @@ impl Datagrams {
     /// Makes an attempt that `start` begins, and waits for its result.
     async fn attempt(&self, start: impl FnOnce() -> Result<()>) -> Result<(Peer, Vec<u8>)> {
         let inner = &*self.inner;
-        std::future::poll_fn(|context| {
-            inner.poll(context, |link| match link.attempt {
-                Attempt::None => {
-                    link.attempt = Attempt::Pending;
-                    Some(())
-                }
-                _ => None,
-            })
-        })
-        .await?;
+        let begin = |link: &mut Link| match link.attempt {
+            Attempt::None => {
+                link.attempt = Attempt::Pending;
+                Some(())
+            }
+            _ => None,
+        };
+        inner.wait(begin).await?;
         let turn = Turn(inner);
         if let Err(error) = start() {
             // Nothing is under way.
@@ -149,19 +147,17 @@ impl Datagrams {
             }
             return Err(error);
         }
-        let done = std::future::poll_fn(|context| {
-            inner.poll(context, |link| {
-                // The turn ends with `turn` and no earlier: another task's attempt would be taken for this one.
-                match std::mem::replace(&mut link.attempt, Attempt::Over) {
-                    Attempt::Done(how, peer, data) => Some((how, peer, data)),
-                    other => {
-                        link.attempt = other;
-                        None
-                    }
+        let take = |link: &mut Link| {
+            // The turn ends with `turn` and no earlier: another task's attempt would be taken for this one.
+            match std::mem::replace(&mut link.attempt, Attempt::Over) {
+                Attempt::Done(how, peer, data) => Some((how, peer, data)),
+                other => {
+                    link.attempt = other;
+                    None
                 }
-            })
-        });
-        let done = done.await;
+            }
+        };
+        let done = inner.wait(take).await;
         drop(turn);
         match done? {
             (DatagramEvent::Established, Some(peer), data) => Ok((peer, data)),
@@ -217,7 +213,8 @@ impl Datagrams {
     /// # Errors
     /// [`Error::Call`].
     pub async fn recv(&self) -> Result<Message> {
-        std::future::poll_fn(|context| self.poll_recv(context)).await
+        let arrived = self.inner.wait(|link| link.arrived.pop_front()).await?;
+        Ok(self.message(arrived))
     }
 
     /// Polls for the next datagram, for streams and select loops of other crates.
@@ -225,9 +222,15 @@ impl Datagrams {
     /// # Errors
     /// As [`Datagrams::recv`].
     pub fn poll_recv(&self, context: &mut TaskContext<'_>) -> Poll<Result<Message>> {
-        let arrived = self.inner.poll(context, |link| link.arrived.pop_front());
-        let home = || Home::Link(Arc::clone(&self.inner));
-        arrived.map_ok(|arrived| Message::new(arrived, DATAGRAM_HEADER, home()))
+        let arrived = self
+            .inner
+            .poll(context, None, |link| link.arrived.pop_front());
+        arrived.map_ok(|arrived| self.message(arrived))
+    }
+
+    fn message(&self, arrived: Arrived) -> Message {
+        let home = Home::Link(Arc::clone(&self.inner));
+        Message::new(arrived, DATAGRAM_HEADER, home)
     }
 
     /// Frees what the provider keeps for a peer that this endpoint found or accepted. Otherwise it is freed with the endpoint.

@@ -3,6 +3,7 @@
 use std::task::{Context as TaskContext, Poll};
 
 use super::context::Context;
+use super::watchers::Ticket;
 use crate::error::Result;
 use crate::{Evd, Event, Streams};
 
@@ -27,6 +28,13 @@ use crate::{Evd, Event, Streams};
 pub struct Events {
     evd: Evd,
     context: Context,
+    ticket: Ticket,
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.leave();
+    }
 }
 
 impl Context {
@@ -41,6 +49,7 @@ impl Context {
         Ok(Events {
             evd,
             context: self.clone(),
+            ticket: Ticket::default(),
         })
     }
 }
@@ -60,6 +69,14 @@ impl Events {
         std::future::poll_fn(|context| self.poll_event(context)).await
     }
 
+    /// Removes the waker of the last poll.
+    fn leave(&mut self) {
+        let mut state = self.context.shared.state();
+        let left = state.event_watchers.leave(&self.ticket);
+        drop(state);
+        drop(left);
+    }
+
     /// Polls for the next event, for streams and select loops of other crates.
     ///
     /// # Errors
@@ -70,10 +87,9 @@ impl Events {
         }
         let mut state = self.context.shared.state();
         let watchers = &mut state.event_watchers;
-        if !watchers.iter().any(|w| w.will_wake(context.waker())) {
-            watchers.push(context.waker().clone());
-        }
+        let former = watchers.watch(&mut self.ticket, context.waker());
         drop(state);
+        drop(former);
         // An event that came between the first look and the waker.
         match self.evd.poll().transpose() {
             Some(event) => Poll::Ready(event),

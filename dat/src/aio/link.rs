@@ -8,6 +8,7 @@ use super::context::{Shared, finish};
 use super::pool::{Buffer, Pool, sealed::Segment};
 use super::shared_receives::Queue;
 use super::state::{Link, Phase, State};
+use super::watchers::Ticket;
 use crate::error::{Error, Result};
 use crate::{DtoOp, Ep, EpId};
 
@@ -121,10 +122,20 @@ impl Inner {
         }
     }
 
+    /// Waits while `look` returns `None`.
+    pub(super) async fn wait<T>(&self, mut look: impl FnMut(&mut Link) -> Option<T>) -> Result<T> {
+        let mut wait = Wait {
+            inner: self,
+            ticket: Ticket::default(),
+        };
+        std::future::poll_fn(|context| self.poll(context, Some(&mut wait.ticket), &mut look)).await
+    }
+
     /// Looks at the connection under the lock, and once more after the adapter was polled; waits while `look` returns `None`.
     pub(super) fn poll<T>(
         &self,
         context: &TaskContext<'_>,
+        ticket: Option<&mut Ticket>,
         look: impl FnMut(&mut Link) -> Option<T>,
     ) -> Poll<Result<T>> {
         let turns = &self.shared.turns;
@@ -132,7 +143,7 @@ impl Inner {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let done = self.poll_in_turn(context, look);
+        let done = self.poll_in_turn(context, ticket, look);
         turns.ended(done.is_ready());
         done
     }
@@ -140,6 +151,7 @@ impl Inner {
     fn poll_in_turn<T>(
         &self,
         context: &TaskContext<'_>,
+        ticket: Option<&mut Ticket>,
         mut look: impl FnMut(&mut Link) -> Option<T>,
     ) -> Poll<Result<T>> {
         if let Some(found) = self
@@ -173,10 +185,34 @@ impl Inner {
         let Some(link) = state.links.get_mut(&self.id) else {
             return Poll::Pending;
         };
-        if !link.watchers.iter().any(|w| w.will_wake(context.waker())) {
-            link.watchers.push(context.waker().clone());
-        }
+        let former = match ticket {
+            Some(ticket) => link.watchers.watch(ticket, context.waker()),
+            None => {
+                link.watchers.watch_for_ever(context.waker());
+                None
+            }
+        };
+        drop(state);
+        drop(former);
         Poll::Pending
+    }
+}
+
+/// A future that waits for a connection.
+struct Wait<'a> {
+    inner: &'a Inner,
+    ticket: Ticket,
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if self.ticket.is_used() {
+            let mut state = self.inner.shared.state();
+            let link = state.links.get_mut(&self.inner.id);
+            let left = link.and_then(|link| link.watchers.leave(&self.ticket));
+            drop(state);
+            drop(left);
+        }
     }
 }
 

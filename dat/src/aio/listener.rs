@@ -7,6 +7,7 @@ use super::connection::Connection;
 use super::context::Context;
 use super::options::Options;
 use super::state::Requests;
+use super::watchers::Ticket;
 use crate::error::Result;
 use crate::{ConnRequest, Listener};
 
@@ -43,6 +44,7 @@ pub struct AsyncListener {
     listener: Listener,
     options: Options,
     context: Context,
+    ticket: Ticket,
 }
 
 /// A connection request. It is rejected if it is dropped.
@@ -96,6 +98,7 @@ impl Context {
             listener,
             options,
             context: self.clone(),
+            ticket: Ticket::default(),
         })
     }
 }
@@ -149,10 +152,9 @@ impl AsyncListener {
             })),
             None => {
                 let watchers = &mut requests.watchers;
-                // A select loop polls again and again with the same waker.
-                if !watchers.iter().any(|w| w.will_wake(context.waker())) {
-                    watchers.push(context.waker().clone());
-                }
+                let former = watchers.watch(&mut self.ticket, context.waker());
+                drop(state);
+                drop(former);
                 Poll::Pending
             }
         }

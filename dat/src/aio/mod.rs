@@ -55,6 +55,7 @@ mod state;
 mod streams;
 #[cfg(feature = "tokio")]
 mod tokio_task;
+mod watchers;
 mod window;
 
 pub use arrivals::Arrival;

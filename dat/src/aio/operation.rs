@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::link::Inner;
+use super::watchers::Ticket;
 use crate::error::{Error, Result};
 use crate::{Completion, Ep};
 
@@ -46,6 +47,8 @@ pub struct Operation<B: Send + 'static> {
     buffer: Option<B>,
     post: Option<Post<B>>,
     cookie: Option<u64>,
+    /// By which it waits for room.
+    ticket: Ticket,
     /// Why the post failed.
     refused: Option<Error>,
 }
@@ -72,6 +75,7 @@ impl<B: Send + 'static> Operation<B> {
                 post(ep, buffer, cookie).map_err(Into::into)
             })),
             cookie: None,
+            ticket: Ticket::default(),
             refused: None,
         }
     }
@@ -126,7 +130,13 @@ impl<B: Send + 'static> Operation<B> {
     fn begin(&mut self, context: &Context<'_>) -> Result<bool> {
         let id = self.link.id();
         let shared = self.link.shared();
-        let Some(cookie) = shared.state().begin(id, context.waker()) else {
+        let mut former = None;
+        let waker = context.waker();
+        let begun = shared
+            .state()
+            .begin(id, &mut self.ticket, waker, &mut former);
+        drop(former);
+        let Some(cookie) = begun else {
             return Ok(false);
         };
         let (Some(post), Some(buffer)) = (self.post.take(), &mut self.buffer) else {
@@ -162,7 +172,9 @@ impl<B: Send + 'static> Operation<B> {
             }
         }
         // An operation does not linger: of several futures that are polled in turn, each would wait for its own before the next one posts.
-        let done = shared.state().poll(cookie, context.waker());
+        let mut former = None;
+        let done = shared.state().poll(cookie, context.waker(), &mut former);
+        drop(former);
         done.map(result)
     }
 }
@@ -211,6 +223,12 @@ impl<B: Send + 'static> Drop for Operation<B> {
     fn drop(&mut self) {
         if let (Some(cookie), Some(buffer)) = (self.cookie, self.buffer.take()) {
             let left = self.link.shared().state().detach(cookie, Box::new(buffer));
+            drop(left);
+        } else if self.ticket.is_used() {
+            let mut state = self.link.shared().state();
+            let link = state.links.get_mut(&self.link.id());
+            let left = link.and_then(|link| link.posters.leave(&self.ticket));
+            drop(state);
             drop(left);
         }
     }

@@ -7,6 +7,7 @@ use std::task::{Context as TaskContext, Poll};
 use super::context::{Context, Shared, finish};
 use super::pool::{Buffer, Pool, sealed::Segment};
 use super::state;
+use super::watchers::Ticket;
 use crate::Srq;
 use crate::error::Result;
 
@@ -98,7 +99,11 @@ impl Queue {
     }
 
     /// Posts the buffers of receives that failed again, and takes what arrived next.
-    pub(super) fn poll(&self, context: &TaskContext<'_>) -> Poll<Result<state::Arrival>> {
+    pub(super) fn poll(
+        &self,
+        context: &TaskContext<'_>,
+        ticket: Option<&mut Ticket>,
+    ) -> Poll<Result<state::Arrival>> {
         if let Err(error) = self.shared.poll_events() {
             return Poll::Ready(Err(error));
         }
@@ -108,10 +113,14 @@ impl Queue {
         };
         let spent = std::mem::take(&mut queue.spent);
         let arrival = queue.arrivals.pop_front();
-        if arrival.is_none() && !queue.watchers.iter().any(|w| w.will_wake(context.waker())) {
-            queue.watchers.push(context.waker().clone());
+        let mut former = None;
+        match ticket {
+            _ if arrival.is_some() => {}
+            Some(ticket) => former = queue.watchers.watch(ticket, context.waker()),
+            None => queue.watchers.watch_for_ever(context.waker()),
         }
         drop(state);
+        drop(former);
         for buffer in spent {
             if let Err(error) = self.post_receive(buffer) {
                 tracing::error!(%error, "a receive cannot be posted again; {self:?} has one less");
@@ -120,6 +129,35 @@ impl Queue {
         match arrival {
             Some(arrival) => Poll::Ready(Ok(arrival)),
             None => Poll::Pending,
+        }
+    }
+}
+
+/// A future that waits for an arrival.
+pub(super) struct Wait<'a> {
+    queue: &'a Queue,
+    ticket: Ticket,
+}
+
+impl<'a> Wait<'a> {
+    pub(super) fn new(queue: &'a Queue) -> Self {
+        let ticket = Ticket::default();
+        Self { queue, ticket }
+    }
+
+    pub(super) fn poll(&mut self, context: &TaskContext<'_>) -> Poll<Result<state::Arrival>> {
+        self.queue.poll(context, Some(&mut self.ticket))
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if self.ticket.is_used() {
+            let mut state = self.queue.shared.state();
+            let queue = state.queues.get_mut(&self.queue.id);
+            let left = queue.and_then(|queue| queue.watchers.leave(&self.ticket));
+            drop(state);
+            drop(left);
         }
     }
 }

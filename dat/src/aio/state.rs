@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::pool::Buffer;
+use super::watchers::{Ticket, Watchers};
 use crate::{
     Completion, ConnRequest, ConnectionEvent, DatagramEvent, DtoOp, DtoStatus, EpId, Event, Peer,
 };
@@ -86,7 +87,7 @@ pub(super) struct Queue {
     pub(super) arrivals: VecDeque<Arrival>,
     /// Buffers of receives that failed.
     pub(super) spent: Vec<Buffer>,
-    pub(super) watchers: Vec<Waker>,
+    pub(super) watchers: Watchers,
 }
 
 /// The attempt of a datagram endpoint to find a peer, or to accept one. There is one at a time.
@@ -117,9 +118,9 @@ pub(super) struct Link {
     /// Requests that can be posted.
     pub(super) credits: u32,
     /// Tasks that wait for a message or the end.
-    pub(super) watchers: Vec<Waker>,
+    pub(super) watchers: Watchers,
     /// Tasks that wait for a credit.
-    pub(super) posters: VecDeque<Waker>,
+    pub(super) posters: Watchers,
     /// The shared queue of its receives.
     pub(super) queue: Option<u64>,
     pub(super) attempt: Attempt,
@@ -131,7 +132,7 @@ pub(super) struct Link {
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     pub(super) queue: VecDeque<ConnRequest>,
-    pub(super) watchers: Vec<Waker>,
+    pub(super) watchers: Watchers,
 }
 
 /// State of a context.
@@ -144,9 +145,9 @@ pub(super) struct State {
     pub(super) queues: FxHashMap<u64, Queue>,
     queues_made: u64,
     pub(super) errors: VecDeque<Event>,
-    pub(super) error_watchers: Vec<Waker>,
+    pub(super) error_watchers: Watchers,
     /// Tasks that wait for events of other dispatchers.
-    pub(super) event_watchers: Vec<Waker>,
+    pub(super) event_watchers: Watchers,
 }
 
 /// What an event leaves to do without the lock: tasks to wake, and values whose drop may call the provider.
@@ -187,16 +188,22 @@ impl State {
         slot
     }
 
-    /// Takes a credit of a connection for a request, and returns its cookie. Otherwise `waker` is woken when there is one.
-    pub(super) fn begin(&mut self, id: EpId, waker: &Waker) -> Option<u64> {
+    /// Takes a credit of a connection for a request, and returns its cookie. Otherwise `waker` is woken when there is one. `former` gets the
+    /// waker before it, as in [`State::poll`].
+    pub(super) fn begin(
+        &mut self,
+        id: EpId,
+        ticket: &mut Ticket,
+        waker: &Waker,
+        former: &mut Option<Waker>,
+    ) -> Option<u64> {
         let link = self.links.get_mut(&id)?;
         if link.credits == 0 {
-            if !link.posters.iter().any(|poster| poster.will_wake(waker)) {
-                link.posters.push_back(waker.clone());
-            }
+            *former = link.posters.watch(ticket, waker);
             return None;
         }
         link.credits -= 1;
+        *former = link.posters.leave(&std::mem::take(ticket));
         Some(self.add(id, Slot::Pending(Some(waker.clone()))))
     }
 
@@ -264,33 +271,39 @@ impl State {
         Some(done)
     }
 
-    /// Returns the completion of an operation; otherwise `waker` is woken with it.
-    pub(super) fn poll(&mut self, cookie: u64, waker: &Waker) -> Option<Completion> {
+    /// Returns the completion of an operation; otherwise `waker` is woken with it. `former` gets the waker before it, which the caller drops
+    /// without the lock: the drop of a waker may be that of a task, and of its operations.
+    pub(super) fn poll(
+        &mut self,
+        cookie: u64,
+        waker: &Waker,
+        former: &mut Option<Waker>,
+    ) -> Option<Completion> {
         if let Slot::Pending(waiting) = &mut self.entry(cookie)?.slot {
             if !waiting.as_ref().is_some_and(|w| w.will_wake(waker)) {
-                *waiting = Some(waker.clone());
+                *former = waiting.replace(waker.clone());
             }
             return None;
         }
         self.completed(cookie)
     }
 
-    /// The future of an operation is dropped: keeps its buffer if the operation goes on. Returns what can be dropped.
+    /// The future of an operation is dropped: keeps its buffer if the operation goes on. Returns what the caller drops without the lock.
     pub(super) fn detach(
         &mut self,
         cookie: u64,
         keep: Box<dyn Any + Send>,
-    ) -> Option<Box<dyn Any + Send>> {
-        match self.entry(cookie) {
-            Some(entry) if matches!(entry.slot, Slot::Pending(_)) => {
-                entry.slot = Slot::Detached(keep);
-                None
-            }
+    ) -> (Option<Box<dyn Any + Send>>, Option<Waker>) {
+        match self.entry(cookie).map(|entry| &mut entry.slot) {
+            Some(slot @ Slot::Pending(_)) => match std::mem::replace(slot, Slot::Detached(keep)) {
+                Slot::Pending(waker) => (None, waker),
+                _ => (None, None),
+            },
             Some(_) => {
                 self.take(cookie);
-                Some(keep)
+                (Some(keep), None)
             }
-            None => Some(keep),
+            None => (Some(keep), None),
         }
     }
 
@@ -301,9 +314,9 @@ impl State {
             |entry| entry.link == id && !matches!(entry.slot, Slot::Free | Slot::Shared(..)),
             &mut todo,
         );
-        if let Some(link) = self.links.remove(&id) {
-            todo.wake.extend(link.watchers);
-            todo.wake.extend(link.posters);
+        if let Some(mut link) = self.links.remove(&id) {
+            todo.wake.extend(link.watchers.drain());
+            todo.wake.extend(link.posters.drain());
             todo.drop.push(Box::new(link.arrived));
         }
         todo
@@ -330,7 +343,7 @@ impl State {
             Event::Request(request) => match self.listeners.get_mut(&request.conn_qual()) {
                 Some(requests) => {
                     requests.queue.push_back(request);
-                    todo.wake.extend(requests.watchers.drain(..));
+                    todo.wake.extend(requests.watchers.drain());
                 }
                 // The listener was dropped: it is rejected.
                 None => todo.drop.push(Box::new(request)),
@@ -359,7 +372,7 @@ impl State {
                 if self.errors.len() < ERRORS {
                     self.errors.push_back(error);
                 }
-                todo.wake.extend(self.error_watchers.drain(..));
+                todo.wake.extend(self.error_watchers.drain());
             }
             _ => {}
         }
@@ -373,7 +386,7 @@ impl State {
         if let Some(data) = data {
             link.private_data = data;
         }
-        todo.wake.extend(link.watchers.drain(..));
+        todo.wake.extend(link.watchers.drain());
     }
 
     /// Gives the shared queue of an endpoint what arrived.
@@ -381,7 +394,7 @@ impl State {
         let queue = self.links.get(&id).and_then(|link| link.queue);
         if let Some(queue) = queue.and_then(|queue| self.queues.get_mut(&queue)) {
             queue.arrivals.push_back(arrival);
-            todo.wake.extend(queue.watchers.drain(..));
+            todo.wake.extend(queue.watchers.drain());
         }
     }
 
@@ -398,7 +411,7 @@ impl State {
             _ => done,
         };
         todo.drop.push(Box::new(done));
-        todo.wake.extend(link.watchers.drain(..));
+        todo.wake.extend(link.watchers.drain());
     }
 
     fn complete(&mut self, done: Completion, todo: &mut Todo) {
@@ -430,7 +443,7 @@ impl State {
         if let Some(link) = self.links.get_mut(&id) {
             link.credits += 1;
             // All of them: the first may have been cancelled.
-            todo.wake.extend(link.posters.drain(..));
+            todo.wake.extend(link.posters.drain());
         }
     }
 
@@ -441,7 +454,7 @@ impl State {
         match self.links.get_mut(&id) {
             Some(link) if done.status == DtoStatus::Success => {
                 link.arrived.push_back(Arrived::new(buffer, done));
-                todo.wake.extend(link.watchers.drain(..));
+                todo.wake.extend(link.watchers.drain());
             }
             link => {
                 if let Some(link) = link
@@ -472,7 +485,7 @@ impl State {
                 queue.arrivals.push_back(failed);
             }
         }
-        todo.wake.extend(queue.watchers.drain(..));
+        todo.wake.extend(queue.watchers.drain());
     }
 
     /// Returns the number of slots, for tests of growth.

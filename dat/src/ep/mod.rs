@@ -94,7 +94,7 @@ impl Drop for Inner {
         let parts = self.parts.get_mut();
         let parts = parts.unwrap_or_else(std::sync::PoisonError::into_inner);
         let ia = parts.pz.ia().clone();
-        ia.limbo().remove(self.entry);
+        let id = ia.limbo().begin_free(self.entry);
         // Marked before the free, after which the provider may use the handle again; and after it, because a queue that was empty before
         // may have got an event since.
         let had_events = self.entry.had_events();
@@ -107,6 +107,7 @@ impl Drop for Inner {
         };
         mark();
         free!(self.handle, ep_free());
+        ia.limbo().remove(self.entry, id);
         mark();
         ia.limbo().collect();
     }

@@ -41,11 +41,21 @@ struct Awaited {
 /// A registration, and the posts that it waits for.
 type Kept = (Box<dyn Dropped>, Vec<Awaited>);
 
+/// The registrations that wait.
+#[derive(Debug, Default)]
+struct Regions {
+    kept: Vec<Kept>,
+    /// A thread has taken them, to look which can be freed.
+    taken: bool,
+    /// Another thread wanted to look meanwhile. What it knows of may have come too late for the first one.
+    again: bool,
+}
+
 /// What an adapter knows of posts that are outstanding.
 #[derive(Debug, Default)]
 pub(crate) struct Limbo {
     members: Mutex<Vec<Member>>,
-    regions: Mutex<Vec<Kept>>,
+    regions: Mutex<Regions>,
     /// `regions` is not empty, or was not a moment ago. Each empty poll tests it, without a lock.
     is_any: AtomicBool,
 }
@@ -54,7 +64,9 @@ impl Member {
     /// Returns whether neither queue has an outstanding post. The member is alive.
     fn is_idle(&self) -> bool {
         if self.is_srq {
-            return self.entry.done(Side::Receives) >= self.entry.posted(Side::Receives);
+            // Nothing else tells. So with counts that are not exact it is busy until it is freed.
+            return self.entry.is_exact()
+                && self.entry.done(Side::Receives) >= self.entry.posted(Side::Receives);
         }
         let (mut state, mut receives, mut requests) = (0, 0, 0);
         let status = call!(
@@ -84,7 +96,7 @@ impl Awaited {
             return true;
         }
         if is_srq || !entry.is_exact() {
-            return self.member.is_idle();
+            return !entry.is_being_freed(id) && self.member.is_idle();
         }
         entry.done(Side::Requests) >= self.requests && entry.done(Side::Receives) >= self.receives
     }
@@ -109,10 +121,18 @@ impl Limbo {
         of_entry.for_each(|member| member.zone = zone);
     }
 
-    /// Removes an endpoint or SRQ, which is freed next.
-    pub(crate) fn remove(&self, entry: &'static Entry) {
-        lock(&self.members).retain(|member| !std::ptr::eq(member.entry, entry));
-        entry.end();
+    /// Says that an endpoint or SRQ is freed next. Its posts are outstanding until it is [removed](Self::remove). Returns its number.
+    pub(crate) fn begin_free(&self, entry: &'static Entry) -> EpId {
+        // Not while its status is queried.
+        let _members = lock(&self.members);
+        entry.begin_free();
+        entry.id()
+    }
+
+    /// Removes an endpoint or SRQ, which was freed. Another one may have its handle already.
+    pub(crate) fn remove(&self, entry: &'static Entry, id: EpId) {
+        lock(&self.members).retain(|member| member.id != id);
+        entry.end(id);
     }
 
     /// Returns whether a post of a member of `zone` is outstanding.
@@ -129,7 +149,7 @@ impl Limbo {
         let of_zone = members.iter().filter(|member| member.zone == lmr.zone());
         let awaited: Vec<_> = of_zone.filter_map(Member::awaited).collect();
         drop(members);
-        lock(&self.regions).push((lmr, awaited));
+        lock(&self.regions).kept.push((lmr, awaited));
         self.is_any.store(true, Ordering::Release);
         self.collect();
     }
@@ -149,30 +169,107 @@ impl Limbo {
     }
 
     fn collect_kept(&self) {
+        while let Some(all) = self.take_kept() {
+            let left = self.free_complete(all);
+            let mut regions = lock(&self.regions);
+            regions.kept.extend(left);
+            regions.taken = false;
+            if !std::mem::take(&mut regions.again) {
+                return;
+            }
+        }
+    }
+
+    /// Takes what is kept; `None` if there is nothing, or if another thread has taken it, which looks once more then.
+    fn take_kept(&self) -> Option<Vec<Kept>> {
         let mut regions = lock(&self.regions);
-        if regions.is_empty() {
+        if regions.taken {
+            regions.again = true;
+            return None;
+        }
+        if regions.kept.is_empty() {
             // Under the lock: a thread that adds regions later sets it again.
             self.is_any.store(false, Ordering::Relaxed);
-            return;
+            return None;
         }
-        let mut all = std::mem::take(&mut *regions);
-        drop(regions);
+        regions.taken = true;
+        Some(std::mem::take(&mut regions.kept))
+    }
+
+    /// Frees the registrations whose posts are complete, and returns the others.
+    fn free_complete(&self, mut all: Vec<Kept>) -> Vec<Kept> {
         // The members must not be freed while their status is queried.
         let members = lock(&self.members);
         for (_, awaited) in &mut all {
             awaited.retain(|awaited| !awaited.is_complete());
         }
         drop(members);
-        let (ready, waiting): (Vec<_>, Vec<_>) =
+        let (ready, mut left): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|(_, awaited)| awaited.is_empty());
         // A window may still be bound to a region: it is tried again.
         let refused = ready.into_iter().filter_map(|(lmr, _)| lmr.free().err());
-        let refused: Vec<_> = refused.map(|lmr| (lmr, Vec::new())).collect();
-        let mut regions = lock(&self.regions);
-        regions.extend(waiting.into_iter().chain(refused));
-        if !regions.is_empty() {
-            // Another thread may have found the list empty meanwhile.
-            self.is_any.store(true, Ordering::Release);
+        left.extend(refused.map(|lmr| (lmr, Vec::new())));
+        left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Registration(Arc<AtomicU32>);
+
+    impl Dropped for Registration {
+        fn zone(&self) -> usize {
+            1
         }
+
+        fn free(self: Box<Self>) -> Result<(), Box<dyn Dropped>> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    /// The last endpoint is freed while another thread looks what can be freed. After that no thread may look again.
+    #[test]
+    fn the_end_of_an_endpoint_is_seen_beside_another_thread_that_looks() {
+        const ROUNDS: u32 = 20_000;
+        let freed = Arc::new(AtomicU32::new(0));
+        let entry = crate::ids::entry(0x5800_0000_0000);
+        let limbo = Limbo::default();
+        let (turn, mut missed) = (AtomicU32::new(0), 0);
+        let await_turn = |number| {
+            while turn.load(Ordering::Acquire) != number {
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    await_turn(2 * round - 1);
+                    limbo.collect();
+                    turn.store(2 * round, Ordering::Release);
+                }
+            });
+            for round in 1..=ROUNDS {
+                entry.begin(None);
+                limbo.add(entry, 1, false);
+                entry.post(Side::Receives);
+                limbo.keep(Box::new(Registration(Arc::clone(&freed))));
+                turn.store(2 * round - 1, Ordering::Release);
+                let id = limbo.begin_free(entry);
+                limbo.remove(entry, id);
+                limbo.collect();
+                await_turn(2 * round);
+                missed += round - freed.load(Ordering::Relaxed);
+                // For the next round.
+                limbo.collect();
+            }
+        });
+        assert_eq!(missed, 0);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use dat_abi::types::DAT_LMR_COOKIE_SIZE;
 use dat_abi::v2_0::types::DatLmrParam;
@@ -57,13 +57,34 @@ pub(crate) struct Inner {
     receive_zone: usize,
     /// A segment of the region was made, to which a post may refer.
     posted: AtomicBool,
+    /// Windows that were bound to the region.
+    windows: Mutex<Vec<Weak<WindowLife>>>,
 }
+
+/// Lives as long as a window. Its weak references are left where the window may still be open.
+#[derive(Debug, Default)]
+pub(crate) struct WindowLife;
 
 impl Inner {
     /// Marks the region as posted.
     #[inline]
     pub(crate) fn mark_posted(&self) {
         self.posted.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that a bind of a window to the region was posted. A later bind elsewhere may be flushed, and then this one lasts.
+    pub(crate) fn add_window(&self, window: &Arc<WindowLife>) {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        windows.retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(window));
+        windows.push(Arc::downgrade(window));
+    }
+
+    /// Returns whether a window that was bound to the region lives.
+    fn has_window(&mut self) -> bool {
+        let windows = self.windows.get_mut();
+        let windows = windows.unwrap_or_else(PoisonError::into_inner);
+        windows.retain(|window| window.strong_count() > 0);
+        !windows.is_empty()
     }
 }
 
@@ -134,6 +155,7 @@ impl Region {
                 },
                 lmr: Some(Arc::new(lmr)),
                 posted: AtomicBool::new(false),
+                windows: Mutex::default(),
             }),
         }
     }
@@ -232,8 +254,8 @@ impl Region {
         unsafe { copy::load(self.at(offset, 1)) }
     }
 
-    /// Returns the bytes themselves if nothing else can access them: this is the only clone, peers have no rights, and no post of
-    /// the protection zone is outstanding.
+    /// Returns the bytes themselves if nothing else can access them: this is the only clone, peers have no rights, each window that was
+    /// ever bound to the region is dropped, and no post of the protection zone is outstanding.
     ///
     /// ```
     /// use udapl::{Access, Ia};
@@ -251,7 +273,7 @@ impl Region {
     /// ```
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         let inner = Arc::get_mut(&mut self.inner)?;
-        if inner.access.intersects(Access::REMOTE) {
+        if inner.access.intersects(Access::REMOTE) || inner.has_window() {
             return None;
         }
         let posted = *inner.posted.get_mut();
@@ -260,7 +282,7 @@ impl Region {
         if lmr.memory.is_shared() || posted && lmr.pz.ia().limbo().is_busy(inner.zone) {
             return None;
         }
-        // SAFETY: exclusive for the life of the reference: no clone, no peer, no post, and a new post needs a segment of `self`.
+        // SAFETY: exclusive for the life of the reference: no clone, no peer, no window, no post, and a new post needs a segment of `self`.
         Some(unsafe { std::slice::from_raw_parts_mut(lmr.at.as_ptr(), lmr.length) })
     }
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use dat_handshake::{Capabilities, guid};
 use dat_os::quick_clock::QuickClock;
@@ -45,6 +46,9 @@ const WINDOW: std::ops::RangeInclusive<usize> = 16..=512;
 /// Repetitions of a refused REQ, a third of a second in all. Programs that synchronise over TCP (dtest, dtestx) sometimes connect
 /// before their peer listens: no other transport connects in a tenth of a millisecond.
 const REFUSED_REPEATS: u8 = 5;
+
+/// How long the end of a peer's channel may stay unnoticed while consumers poll.
+const UNHEARD: Duration = Duration::from_millis(100);
 
 /// Runs upcalls into core.
 pub(crate) trait RunUpcall: Send + Sync {
@@ -376,6 +380,21 @@ impl State {
     pub(crate) fn disarm(&mut self) {
         self.near.disarm();
         self.ports.disarm();
+    }
+
+    /// Makes the next [`hear`](Near::hear) look for peers that have closed their channels, if that is long ago. Where consumers poll no
+    /// thread prepares a sleep, after which it would look.
+    pub(crate) fn expect_ends(&mut self, now: Time) {
+        let is_recent = |at| now.is_within(UNHEARD, at);
+        if self.near.count() == 0 || self.driver.ends_expected.is_some_and(is_recent) {
+            return;
+        }
+        self.driver.ends_expected = Some(now);
+        if !self.near.arm(&mut self.engine, now) {
+            // Those of a channel that has ended.
+            self.collect_events();
+        }
+        self.near.disarm();
     }
 
     /// Returns what the agreement on channels works on.

@@ -438,6 +438,9 @@ impl Hub {
         }
         // A signal that comes later is still there when the thread sleeps.
         self.wakers.leader.clear();
+        if state.driver.roles.leader_ignores_socket {
+            state.expect_ends(now);
+        }
         if state.near.hear() {
             state.driver.roles.wake_helper(&self.wakers);
         }

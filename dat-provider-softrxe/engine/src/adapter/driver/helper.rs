@@ -225,6 +225,9 @@ impl Hub {
         if !leads {
             state.disarm();
         }
+        if driven && !leads {
+            state.expect_ends(now);
+        }
         let hung_up = !leads && state.near.hear();
         let roles = &mut state.driver.roles;
         *polls = roles.polls;
@@ -594,6 +597,39 @@ mod tests {
         let leader = hub.wakers.leader.as_raw_fd();
         let wakes = on_readable([leader], Some(Duration::ZERO)) == Slept::Woken;
         assert!(sender.publish() || wakes);
+    }
+
+    /// No thread sleeps on the descriptors. Datagrams for the peer would go to a ring that nobody reads.
+    #[test]
+    fn the_helper_hears_of_the_end_of_a_channel_while_a_consumer_polls_in_a_loop() {
+        let hub = test_hub("127.77.5.16");
+        let ends = [1, 2].map(|slot| end("127.77.5.17", slot));
+        let offer = Offer::new(LARGE_RING, 4791);
+        let mut door = Door::listen(ends[0]).unwrap();
+        let mut dial = Dial::start(ends[1], ends[0], offer).unwrap();
+        let answered = door.take().unwrap().answer(offer).unwrap();
+        let Agreed { channel, bell, .. } = dial.poll().unwrap().unwrap();
+        add(&hub, ends[0], channel, Some(bell));
+        let (cq, mut polls) = (cq(&hub, false), 0);
+        let turns = PollTurns::new(Occupancy::default());
+        let mut hears = || {
+            for _ in 0..8 {
+                hub.poll(cq, &turns, &mut [Completion::default()]);
+            }
+            let mut spin = Spin::new(MAX_HELPER_SPIN, 1);
+            let round = hub.round(true, &mut polls, &mut spin, &mut None);
+            assert!(matches!(round.plan, Plan::SleepFor(_)), "{:?}", round.plan);
+            round.hung_up
+        };
+        assert!(!hears());
+        drop(answered);
+        let heard = (0..3000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            hears()
+        });
+        assert!(heard);
+        hub.reap_peers();
+        assert_eq!(hub.state.lock().near.count(), 0);
     }
 
     #[test]

@@ -225,6 +225,8 @@ pub(crate) struct Driver {
     pub(super) empty_polls: EmptyPolls,
     /// Rounds of the helper.
     pub(super) helper_rounds: u64,
+    /// When the ends of peers were last expected beside consumers that poll.
+    pub(crate) ends_expected: Option<Time>,
     /// Noticed by consumers that poll and by the helper.
     pub(super) oversubscription: Oversubscription,
 }
@@ -242,6 +244,7 @@ impl Driver {
             batch: Batch::default(),
             empty_polls: EmptyPolls::default(),
             helper_rounds: 0,
+            ends_expected: None,
             oversubscription: Oversubscription::default(),
         }
     }
