@@ -12,6 +12,8 @@
 //! The crate also has the other parts of dat-core that need unsafe code, which dat-core forbids: a lock ([`BriefMutex`]) and a memory
 //! reserve for a process that runs out of memory ([`reserve`]).
 
+mod barrier;
+mod biased;
 mod cycle;
 mod lock;
 #[cfg(all(loom, test))]
@@ -25,6 +27,7 @@ use std::mem::size_of;
 
 use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering};
 
+pub use biased::{BiasedGuard, BiasedMutex, permit_owners};
 pub use cycle::Cycle;
 pub use lock::{BriefGuard, BriefMutex, RawBrief};
 

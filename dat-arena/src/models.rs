@@ -1,4 +1,4 @@
-//! Loom models of the arena and of its lock. The name of each test states what holds in every possible interleaving of the threads.
+//! Loom models of the arena and of the locks. The name of each test states what holds in every possible interleaving of the threads.
 //! `make sanitize` runs them; see docs/sanitizers.md.
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dat_loom::{Watched, explore, thread};
 
 use crate::sync::{AtomicU32, Ordering};
-use crate::{Arena, BriefMutex};
+use crate::{Arena, BiasedMutex, BriefMutex};
 
 /// An object that loom observes: a read before it is published is a data race.
 struct Thing(AtomicU32);
@@ -85,6 +85,86 @@ fn failed_tries_neither_release_the_lock_nor_block_it_for_ever() {
         assert!(added >= 1, "one of several tries on a free lock succeeds");
         assert!(guarded.try_add(), "the lock is free again");
         assert_eq!(guarded.data.read(), added + 2);
+    });
+}
+
+/// Data that a [`BiasedMutex`] protects, and whose owner is the thread that made it.
+struct Biased {
+    lock: BiasedMutex<()>,
+    data: Watched<u32>,
+}
+
+impl Biased {
+    fn new() -> Arc<Self> {
+        let biased = Arc::new(Self {
+            lock: BiasedMutex::new(()),
+            data: Watched::new(0),
+        });
+        // The first makes it the owner, the second is the owner's.
+        biased.add();
+        biased.add();
+        assert!(biased.lock.has_owner());
+        biased
+    }
+
+    fn add(&self) {
+        let _held = self.lock.lock();
+        self.data.write(self.data.read() + 1);
+    }
+
+    fn try_add(&self) -> u32 {
+        let held = self.lock.try_lock();
+        if held.is_some() {
+            self.data.write(self.data.read() + 1);
+        }
+        held.is_some().into()
+    }
+}
+
+#[test]
+fn an_owner_and_another_thread_never_hold_the_lock_at_the_same_time() {
+    explore(3, || {
+        let biased = Biased::new();
+        let other = Arc::clone(&biased);
+        let adder = thread::spawn(move || other.add());
+        biased.add();
+        biased.add();
+        adder.join().unwrap();
+        assert_eq!(biased.data.read(), 5);
+    });
+}
+
+#[test]
+fn a_new_owner_and_the_one_before_never_hold_the_lock_at_the_same_time() {
+    explore(2, || {
+        let biased = Biased::new();
+        let other = Arc::clone(&biased);
+        let adder = thread::spawn(move || {
+            other.add();
+            other.add();
+            other.add();
+        });
+        biased.add();
+        biased.add();
+        adder.join().unwrap();
+        assert_eq!(biased.data.read(), 7);
+    });
+}
+
+#[test]
+fn a_failed_try_leaves_the_lock_to_the_owner_that_had_it() {
+    explore(3, || {
+        let biased = Biased::new();
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let other = Arc::clone(&biased);
+                thread::spawn(move || other.try_add())
+            })
+            .collect();
+        let mut added = biased.try_add();
+        added += others.into_iter().map(|t| t.join().unwrap()).sum::<u32>();
+        assert_eq!(biased.try_add(), 1, "the lock is free again");
+        assert_eq!(biased.data.read(), added + 3);
     });
 }
 

@@ -2,13 +2,14 @@
 
 #[cfg(all(loom, test))]
 pub(crate) use dat_loom::{
-    AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, sleep, spin_loop, yield_now,
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, sleep, spin_loop,
+    yield_now,
 };
 #[cfg(not(all(loom, test)))]
 pub(crate) use {
-    parking_lot::Mutex,
+    parking_lot::{Mutex, MutexGuard},
     std::hint::spin_loop,
-    std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     std::thread::yield_now,
 };
 

@@ -53,6 +53,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "softrxe-engine",
         &[
+            "dat-arena",
             "dat-core",
             "dat-os",
             "dat-handshake",

@@ -26,6 +26,13 @@ pub fn sleep(_: std::time::Duration) {
     yield_now();
 }
 
+/// Returns a number of the calling thread of a model, which is not 0.
+pub fn current_thread() -> usize {
+    let mut hasher = std::hash::DefaultHasher::new();
+    std::hash::Hash::hash(&thread::current().id(), &mut hasher);
+    std::hash::Hasher::finish(&hasher) as usize | 1
+}
+
 /// Runs `model` in every order of its threads with at most `switches` forced switches; small models allow more.
 pub fn explore(switches: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();

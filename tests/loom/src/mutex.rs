@@ -26,11 +26,19 @@ impl<T> Mutex<T> {
     /// # Panics
     /// If a thread panicked while it held the lock.
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let modelled = self.modelled.get_or_init(|| {
+        MutexGuard(self.modelled().lock().expect("no holder panicked"))
+    }
+
+    /// Locks the mutex if it is free.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.modelled().try_lock().ok().map(MutexGuard)
+    }
+
+    fn modelled(&self) -> &loom::sync::Mutex<T> {
+        self.modelled.get_or_init(|| {
             let value = self.first.lock().expect("nothing panics here").take();
             loom::sync::Mutex::new(value.expect("it is taken once"))
-        });
-        MutexGuard(modelled.lock().expect("no holder panicked"))
+        })
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use dat_arena::{BiasedGuard, BiasedMutex};
 
 use super::poll_turns::{AfterPoll, PollTurns};
 
@@ -18,10 +18,10 @@ const LONGEST: u32 = 256;
 /// Looks before the thread sleeps. The holder may have lost its processor, or may make a system call.
 const LOOKS: u32 = 10;
 
-/// A mutex that several threads use in loops.
+/// A mutex that several threads use in loops. While one thread alone does, it costs no locked instruction.
 #[derive(Debug)]
 pub(crate) struct SharedLock<T> {
-    value: Mutex<T>,
+    value: BiasedMutex<T>,
     /// Threads that wait for the lock because of a call that programs make in loops.
     waiting: AtomicU32,
     /// Polls that received, wrapping. Changed under the lock only.
@@ -32,7 +32,7 @@ impl<T> SharedLock<T> {
     /// Creates an unlocked one.
     pub(crate) const fn new(value: T) -> Self {
         Self {
-            value: Mutex::new(value),
+            value: BiasedMutex::new(value),
             waiting: AtomicU32::new(0),
             received: AtomicU32::new(0),
         }
@@ -40,13 +40,13 @@ impl<T> SharedLock<T> {
 
     /// Takes the lock for a call that is not made in loops.
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    pub(crate) fn lock(&self) -> BiasedGuard<'_, T> {
         self.value.lock()
     }
 
     /// Takes the lock for a call that programs make in loops.
     #[inline]
-    pub(crate) fn lock_patiently(&self) -> MutexGuard<'_, T> {
+    pub(crate) fn lock_patiently(&self) -> BiasedGuard<'_, T> {
         match self.value.try_lock() {
             Some(guard) => guard,
             None => self.wait(),
@@ -55,7 +55,7 @@ impl<T> SharedLock<T> {
 
     /// Takes the lock for a poll of the completion queue with these `turns`, unless the queue is empty and other threads use the lock.
     #[inline]
-    pub(crate) fn lock_to_poll(&self, turns: &PollTurns) -> Result<MutexGuard<'_, T>, AfterPoll> {
+    pub(crate) fn lock_to_poll(&self, turns: &PollTurns) -> Result<BiasedGuard<'_, T>, AfterPoll> {
         if turns.begins_at_the_lock()
             && self.waiting.load(Ordering::Relaxed) == 0
             && let Some(guard) = self.value.try_lock()
@@ -76,21 +76,21 @@ impl<T> SharedLock<T> {
 
     #[cold]
     #[inline(never)]
-    fn take_turns(&self, turns: &PollTurns) -> Result<MutexGuard<'_, T>, AfterPoll> {
+    fn take_turns(&self, turns: &PollTurns) -> Result<BiasedGuard<'_, T>, AfterPoll> {
         turns.step(|| self.received.load(Ordering::Relaxed))?;
         Ok(self.lock_patiently())
     }
 
     #[cold]
     #[inline(never)]
-    fn wait(&self) -> MutexGuard<'_, T> {
+    fn wait(&self) -> BiasedGuard<'_, T> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let guard = self.look().unwrap_or_else(|| self.value.lock());
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         guard
     }
 
-    fn look(&self) -> Option<MutexGuard<'_, T>> {
+    fn look(&self) -> Option<BiasedGuard<'_, T>> {
         let mut pause = FIRST;
         for _ in 0..LOOKS {
             for _ in 0..pause {

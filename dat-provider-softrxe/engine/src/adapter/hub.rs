@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use dat_arena::BiasedGuard;
 use dat_handshake::{Capabilities, guid};
 use dat_os::quick_clock::QuickClock;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use softrxe_near::agreement::End;
 use softrxe_port::liveness::LocalPeer;
 use softrxe_port::port_share::{Policy, PortShareError};
@@ -175,7 +176,7 @@ impl Hub {
 
     /// Takes the lock for a call that programs make in loops.
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> BiasedGuard<'_, State> {
         self.state.lock_patiently()
     }
 

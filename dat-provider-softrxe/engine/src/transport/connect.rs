@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dat_arena::BiasedGuard;
 use dat_core::error::{Error, Kind, Result};
 use dat_core::transport::{Connect, Token};
 use dat_core::upcall::ConnOutcome;
 use dat_handshake::rdma_cm::{REJ_PRIVATE, REJ_VERSION, port_of};
-use parking_lot::MutexGuard;
 use softrxe_port::port_share::is_holder_gone;
 use softrxe_proto as proto;
 use softrxe_proto::{CmError, CmId, service_id};
@@ -37,7 +37,7 @@ fn source_port() -> Result<u16> {
 
 /// Claims a service id of the adapter's address. Returns `false` if it is in use. Waits up to [`SUCCESSION`] while the port has no
 /// holder.
-fn claim(hub: &Hub, state: &mut MutexGuard<'_, State>, service_id: u64) -> Result<bool> {
+fn claim(hub: &Hub, state: &mut BiasedGuard<'_, State>, service_id: u64) -> Result<bool> {
     let begin = Instant::now();
     loop {
         match state.ports.claim_service(service_id) {
@@ -45,7 +45,7 @@ fn claim(hub: &Hub, state: &mut MutexGuard<'_, State>, service_id: u64) -> Resul
             Err(error) if is_holder_gone(&error) && begin.elapsed() < HANDOVER_TIME => {
                 // The helper thread finds the next holder of the port.
                 hub.wakers.helper.signal();
-                MutexGuard::unlocked(state, || std::thread::sleep(RETRY_INTERVAL));
+                state.unlocked(|| std::thread::sleep(RETRY_INTERVAL));
             }
             Err(error) => {
                 tracing::error!(%error, service_id, "cannot register a service at UDP port 4791; check the process that has the port (`ss -lunp`)");
@@ -56,7 +56,11 @@ fn claim(hub: &Hub, state: &mut MutexGuard<'_, State>, service_id: u64) -> Resul
 }
 
 /// Claims `conn_qual`, or the first free dynamic one, and returns it.
-fn claim_qual(hub: &Hub, state: &mut MutexGuard<'_, State>, conn_qual: Option<u64>) -> Result<u64> {
+fn claim_qual(
+    hub: &Hub,
+    state: &mut BiasedGuard<'_, State>,
+    conn_qual: Option<u64>,
+) -> Result<u64> {
     let quals = match conn_qual {
         Some(qual) => qual..=qual,
         None => (*DYNAMIC.start()).into()..=(*DYNAMIC.end()).into(),

@@ -83,6 +83,8 @@ pub(super) fn open(
 }
 
 fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, OpenError> {
+    // Before the threads that will use the adapter begin, as the kernel then needs no time for it.
+    dat_arena::permit_owners();
     let env = |name: &str| std::env::var(name).ok();
     let settings = Settings::parse(params, env)?;
     environment::report(READ_VARIABLES, env);
