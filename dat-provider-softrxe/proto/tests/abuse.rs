@@ -534,6 +534,37 @@ fn answered_resolutions_make_room_for_the_next_ones_of_their_address() {
     flood.an_honest_client_connects();
 }
 
+/// Processes of one address choose their ids independently, and a peer may use the id of a request that it gave up.
+#[test]
+fn a_resolution_with_the_id_of_an_unanswered_one_is_a_request_of_its_own() {
+    let mut flood = Flood::new("abuse_same_id");
+    let to = flood.pair.sides[1].address.ip();
+    let sidr = stranger::sidr_req(address(1).ip(), to, service_id::udp(4000), 1);
+    let ask = CmMessage::SidrReq(sidr);
+    let (mut raised, transactions) = (Vec::new(), [7, 8]);
+    for transaction in transactions {
+        let engine = &mut flood.pair.sides[1].engine;
+        // The second one of each is a repetition.
+        for _ in 0..2 {
+            stranger::inject(engine, flood.pair.now, address(1), transaction, &ask);
+        }
+        raised.extend(flood.answers().1);
+    }
+    assert_eq!(raised.len(), 2);
+    let (engine, now) = (&mut flood.pair.sides[1].engine, flood.pair.now);
+    for (id, transaction) in raised.into_iter().zip(transactions) {
+        let answer = SidrReply {
+            status: 0,
+            qpn: Qpn::new(2),
+            qkey: 3,
+            private_data: &[],
+        };
+        engine.sidr_reply(now, id, &answer).unwrap();
+        let (_, answer) = stranger::sent(engine, now).remove(0);
+        assert_eq!(answer[28..36], transaction.to_be_bytes());
+    }
+}
+
 /// Messages that name an unknown id of ours, and a REQ and SIDR_REQ for a service without a listener, cause one answer each
 /// at most.
 #[test]

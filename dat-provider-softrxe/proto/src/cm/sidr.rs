@@ -34,6 +34,10 @@ pub struct SidrReply<'a> {
     pub private_data: &'a [u8],
 }
 
+/// What makes a peer's request the same one as an earlier one: address, request id and transaction. The answer has the transaction of its
+/// request, so it is none to another request with that id.
+pub(crate) type RequestKey = (IpAddr, u32, u64);
+
 /// A resolution. Ours: its request is repeated. A peer's: it is unanswered, or its answer is kept for repetition.
 #[derive(Debug)]
 pub(crate) struct Resolution {
@@ -49,9 +53,9 @@ pub(crate) struct Resolution {
 }
 
 impl Resolution {
-    /// Returns the key of a peer's resolution: address and request id.
-    pub(crate) const fn request_key(&self) -> (IpAddr, u32) {
-        (self.remote.ip(), self.request_id)
+    /// Returns the key of a peer's resolution.
+    pub(crate) const fn request_key(&self) -> RequestKey {
+        (self.remote.ip(), self.request_id, self.transaction)
     }
 }
 
