@@ -1,6 +1,7 @@
 //! Service id resolution: finds a datagram queue pair by its service id (IBTA 12.11).
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use super::connection::{Mad, mad};
 use crate::Qpn;
@@ -19,6 +20,8 @@ pub struct SidrRequest<'a> {
     pub source_port: u16,
     /// At most 180 bytes.
     pub private_data: &'a [u8],
+    /// Time after which nobody waits for the answer and the request is not repeated; `None` if there is no such time.
+    pub timeout: Option<Duration>,
 }
 
 /// Arguments of `Engine::sidr_reply`.
@@ -48,6 +51,8 @@ pub(crate) struct Resolution {
     pub(crate) service_id: u64,
     pub(crate) last: Option<Box<Mad>>,
     pub(crate) repeated: u8,
+    /// Time from which on ours is not repeated.
+    pub(crate) until: Option<Time>,
     /// Time of the next repetition of ours. The deadline of a peer's is in `pending`.
     pub(crate) due: Option<Time>,
 }

@@ -402,6 +402,7 @@ impl<M: Memory> Engine<M> {
             service_id: req.service_id,
             last: None,
             repeated: 0,
+            until: None,
             due: None,
         };
         let part = consumer_part(source, req.service_id, &req.private_data);
