@@ -163,12 +163,16 @@ fn a_call_is_refused_with_a_reason() {
 }
 
 #[test]
-fn only_one_engine_has_a_name() {
-    let door = Door::listen(end(104, 1)).unwrap();
-    let error = Door::listen(end(104, 1)).unwrap_err();
+fn each_name_has_one_engine() {
+    let own = end(104, 1);
+    let doors = [(); 2].map(|()| Door::listen(own).unwrap());
+    // Both names are taken, but not the one of another GUID.
+    let error = Door::listen(own).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AddrInUse);
-    drop(door);
-    Door::listen(end(104, 1)).unwrap();
+    let guid = own.guid + 1;
+    Door::listen(End { guid, ..own }).unwrap();
+    drop(doors);
+    Door::listen(own).unwrap();
 }
 
 /// Returns what the door answers to `packet`.
@@ -493,6 +497,24 @@ fn processes_of_another_user_get_no_channel() {
     assert!(door.take().is_none());
     let received = packets::receive(dial.as_fd(), &mut [0; 65], true).unwrap();
     assert!(matches!(received, Incoming::Closed), "{received:?}");
+}
+
+#[test]
+fn an_engine_whose_name_is_taken_is_called_by_its_guid() {
+    let (one, other) = (end(112, 1), end(112, 2));
+    let name = softrxe_port::names::user_name(other.ip, "near/2");
+    let _squatter = packet_socket(&name, true);
+    let mut door = Door::listen(other).unwrap();
+    agree(&mut door, one, other);
+    let offer = Offer::new(SMALL_RING, 4791);
+    // A call for datagrams knows no GUID.
+    let guid = ANY_GUID;
+    let mut dial = Dial::start(one, End { guid, ..other }, offer).unwrap();
+    assert!(door.take().is_none() && dial.poll().unwrap().is_none());
+    // One with another GUID is for another engine, and the squatter has its name.
+    let guid = other.guid + 1;
+    let mut dial = Dial::start(one, End { guid, ..other }, offer).unwrap();
+    assert!(door.take().is_none() && dial.poll().unwrap().is_none());
 }
 
 #[test]

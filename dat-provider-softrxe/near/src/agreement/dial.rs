@@ -1,6 +1,6 @@
 //! A call of this process to a peer.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use dat_os::eventfd::EventFd;
@@ -11,7 +11,7 @@ use softrxe_port::packets::{self, Incoming};
 
 use super::bell::Wakes;
 use super::hello::{Hello, HelloError, LENGTH, Packet, Reason};
-use super::{ANY_GUID, Agreed, Bell, End, Offer, role};
+use super::{ANY_GUID, Agreed, Bell, End, Offer, own_role, role};
 use crate::channel::Channel;
 use crate::map::MapError;
 
@@ -80,7 +80,7 @@ impl Dial {
     /// [`DialError::Connection`].
     pub fn start(own: End, peer: End, offer: Offer) -> Result<Self, DialError> {
         let failed = |error| DialError::Connection { peer, error };
-        let connection = own_user::connect(peer.ip, &role(peer.slot)).map_err(failed)?;
+        let connection = connect(peer).map_err(failed)?;
         let offer = offer.to(connection.as_fd());
         let hello = Packet::Call(Hello::new(own, peer.guid, offer));
         packets::send(connection.as_fd(), &hello.encode(), &[]).map_err(failed)?;
@@ -178,6 +178,17 @@ impl Dial {
         };
         Ok((channel, wakes.map_err(failed)?, hello))
     }
+}
+
+/// Connects to `peer`, at the name that no other program can have first. Few engines listen there, and a connect to no one costs little.
+fn connect(peer: End) -> io::Result<CloseOnFork<OwnedFd>> {
+    if peer.guid != ANY_GUID {
+        let connection = own_user::connect(peer.ip, &own_role(peer));
+        if !matches!(&connection, Err(error) if error.kind() == ErrorKind::ConnectionRefused) {
+            return connection;
+        }
+    }
+    own_user::connect(peer.ip, &role(peer.slot))
 }
 
 impl AsRawFd for Dial {
