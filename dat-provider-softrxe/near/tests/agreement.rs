@@ -353,6 +353,13 @@ fn an_answer_with_wrong_memory_is_refused() {
         let error = dial_wrong_peer(107, &offers(SMALL_RING, true), &fds);
         assert!(matches!(error, DialError::NoEvents), "{error}");
     }
+    // An event descriptor that stays readable for 4 billion reads.
+    let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK | libc::EFD_SEMAPHORE;
+    // SAFETY: no pointers are involved; the descriptor is new and has no other owner.
+    let counts_down = unsafe { OwnedFd::from_raw_fd(libc::eventfd(u32::MAX, flags)) };
+    let fds = [&sealed, &counts_down, &counts_down].map(AsRawFd::as_raw_fd);
+    let error = dial_wrong_peer(107, &offers(SMALL_RING, true), &fds);
+    assert!(matches!(error, DialError::NoEvents), "{error}");
     for wrong in [LARGE_RING, 0, 64, 65_535] {
         let error = dial_wrong_peer(107, &answer(wrong), &[sealed.as_raw_fd()]);
         assert!(

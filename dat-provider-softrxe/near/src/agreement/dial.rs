@@ -55,9 +55,11 @@ pub enum DialError {
     /// The answer states event descriptors, which this process did not offer.
     #[error("the peer's answer states event descriptors, which were not offered")]
     NotOffered,
-    /// A descriptor that came for wake-ups is none for events. One that is always readable would keep this process from sleeping, and the
-    /// peer's own end of the connection would hide its end.
-    #[error("the peer's answer comes with wake-ups that are no event descriptors")]
+    /// A descriptor that came for wake-ups is none for events, or counts down. One that is always readable would keep this process from
+    /// sleeping, and the peer's own end of the connection would hide its end.
+    #[error(
+        "the peer's answer comes with wake-ups that are no event descriptors, or such that count down"
+    )]
     NoEvents,
     /// The peer's memory cannot be mapped.
     #[error(transparent)]
@@ -176,7 +178,11 @@ impl Dial {
             peer: self.peer,
             error,
         };
-        Ok((channel, wakes.map_err(failed)?, hello))
+        let wakes = wakes.map_err(failed)?;
+        if wakes.as_ref().is_some_and(|wakes| !wakes.can_be_taken()) {
+            return Err(DialError::NoEvents);
+        }
+        Ok((channel, wakes, hello))
     }
 }
 
