@@ -524,6 +524,28 @@ fn an_engine_whose_name_is_taken_is_called_by_its_guid() {
     assert!(door.take().is_none() && dial.poll().unwrap().is_none());
 }
 
+/// Whoever has learned the GUID of an engine can take the name that this one does not need.
+#[test]
+fn a_name_with_the_guid_that_is_taken_later_stops_no_call() {
+    let (one, other) = (end(114, 1), end(114, 2));
+    let mut door = Door::listen(other).unwrap();
+    let role = format!("near/2/{:016x}", other.guid);
+    let name = softrxe_port::names::user_name(other.ip, &role);
+    // A listener whose queue is full.
+    let squatter = packet_socket(&name, true);
+    let fill = || own_user::connect(other.ip, &role).ok();
+    let queued: Vec<_> = std::iter::from_fn(fill).collect();
+    assert!(!queued.is_empty());
+    agree(&mut door, one, other);
+    drop((squatter, queued));
+    // Another user's listener.
+    let Some(_squatter) = as_another_user(|| packet_socket(&name, true)) else {
+        eprintln!("not tested: this process may not become another user");
+        return;
+    };
+    agree(&mut door, one, other);
+}
+
 #[test]
 fn a_call_is_known_by_its_caller() {
     let (one, other) = (end(110, 1), end(110, 2));

@@ -1,6 +1,6 @@
 //! A call of this process to a peer.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use dat_os::eventfd::EventFd;
@@ -186,13 +186,13 @@ impl Dial {
     }
 }
 
-/// Connects to `peer`, at the name that no other program can have first. Few engines listen there, and a connect to no one costs little.
+/// Connects to `peer`, at the name that no other program can have first. Few engines listen there, and a connect to no one costs little. An
+/// engine that has the other name leaves this one free, and whoever has learned its GUID can take it. So no failure decides.
 fn connect(peer: End) -> io::Result<CloseOnFork<OwnedFd>> {
-    if peer.guid != ANY_GUID {
-        let connection = own_user::connect(peer.ip, &own_role(peer));
-        if !matches!(&connection, Err(error) if error.kind() == ErrorKind::ConnectionRefused) {
-            return connection;
-        }
+    if peer.guid != ANY_GUID
+        && let Ok(connection) = own_user::connect(peer.ip, &own_role(peer))
+    {
+        return Ok(connection);
     }
     own_user::connect(peer.ip, &role(peer.slot))
 }
