@@ -13,8 +13,8 @@ use common::pair::{Pair, Side};
 use common::stranger::{self, FOREIGN};
 use softrxe_proto::wire::cm::{CmMessage, Rep};
 use softrxe_proto::{
-    Accept, Agreement, CmError, CmEvent, CmEventKind, CmId, Connect, Event, Op, Path, Psn, QpState,
-    Qpn, RejectReason, SendRequest, SidrReply, Status, service_id,
+    Accept, Agreement, CmError, CmEvent, CmEventKind, CmId, Connect, Event, Meta, Op, Path, Psn,
+    QpState, Qpn, RejectReason, SendRequest, SidrReply, Status, service_id,
 };
 
 const LONG: Duration = Duration::from_secs(200);
@@ -594,6 +594,41 @@ fn messages_with_unknown_ids_leave_no_state_and_cause_one_answer_at_most() {
     }
     assert_eq!(flood.pair.sides[1].engine.connections(), 0);
     assert_eq!(flood.timers(), 0);
+}
+
+/// A peer that may read a large region asks for all of it in one small packet. Engines of this project ask for pieces.
+#[test]
+fn a_long_read_does_not_keep_the_engine_from_other_work() {
+    const LENGTH: usize = 24 << 20;
+    let mut pair = Pair::with("abuse_read", 1, |config| config.read_chunk = 1 << 20);
+    let qpns = pair.connected();
+    let from = pair.sides[1].memory.register(vec![7; LENGTH], ALL);
+    let to = pair.sides[0].memory.register(vec![0; LENGTH], ALL);
+    let read = Op::Read(common::memory::at(from));
+    pair.post(0, qpns[0], &SendRequest::new(1, read, &[to]));
+    let asked = pair.poll(0);
+    assert_eq!(asked.len(), 1);
+    let meta = Meta {
+        source: pair.sides[0].address,
+        ip_id: 0,
+    };
+    let engine = &mut pair.sides[1].engine;
+    engine.handle_datagram(pair.now, &meta, &asked[0]);
+    let (mut now, mut all, mut most) = (pair.now, 0, 0);
+    loop {
+        let sent = stranger::sent(engine, now);
+        let bytes: usize = sent.iter().map(|(_, packet)| packet.len()).sum();
+        all += bytes;
+        most = most.max(bytes);
+        // The driver looks at what has arrived, and goes on at once.
+        match engine.poll_timeout() {
+            Some(due) if due <= now + Duration::from_micros(1) => now = due,
+            _ => break,
+        }
+        engine.handle_timeout(now);
+    }
+    assert!(all > LENGTH, "{all}");
+    assert!(most < LENGTH / 4, "{most} bytes between two looks");
 }
 
 /// Each MRA extends the deadline; the peer may send any number of them.
