@@ -14,7 +14,7 @@ if [ "${DAT_KIT_ALONE:-}" != 1 ]; then
 fi
 ip link set lo up
 
-work=$(mktemp -d /tmp/dat-kit.XXXXXX)
+work=$(mktemp -d "${TMPDIR:-/tmp}/dat-kit.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 DAT_DIST=$dist PREFIX=$work/prefix libdir=$work/prefix/lib scripts/install.sh install 2>/dev/null
 guide=$work/prefix/share/doc/dat/writing-a-provider.md

@@ -22,7 +22,7 @@ flags = struct.unpack("16sH", fcntl.ioctl(ask, 0x8913, struct.pack("16sH14x", b"
 fcntl.ioctl(ask, 0x8914, struct.pack("16sH14x", b"lo", flags | 1))
 UP
 
-work=$(mktemp -d /tmp/dat-packages.XXXXXX)
+work=$(mktemp -d "${TMPDIR:-/tmp}/dat-packages.XXXXXX")
 trap 'umount -R "$work"/root/* 2>/dev/null || true; rm -rf --one-file-system "$work"' EXIT
 triple=$(gcc -print-multiarch)
 said=$work/said

@@ -41,6 +41,24 @@ impl EventFd {
         written == 8
     }
 
+    /// Returns whether [`EventFd::clear`] makes this one unreadable. One of `EFD_SEMAPHORE` that came from a peer counts down by 1 only, and with a
+    /// high count keeps a thread from sleeping for ever. Its maker cannot change that later. A signal that was there stays.
+    #[must_use]
+    pub fn is_cleared_at_once(&self) -> bool {
+        let two = 2_u64;
+        // SAFETY: `two` has eight readable bytes. If the counter is full, the read shows what is to be known as well.
+        let _ =
+            unsafe { libc::syscall(libc::SYS_write, self.as_raw_fd(), &raw const two, 8_usize) };
+        let mut count = 0_u64;
+        // SAFETY: `count` has eight writable bytes.
+        let read =
+            unsafe { libc::syscall(libc::SYS_read, self.as_raw_fd(), &raw mut count, 8_usize) };
+        if count > two {
+            self.signal();
+        }
+        read == 8 && count >= two
+    }
+
     /// Makes the descriptor readable until [`EventFd::clear`]. It is not a cancellation point: calls on the fast path use it
     /// while they hold locks.
     pub fn signal(&self) {
@@ -121,6 +139,21 @@ mod tests {
         assert!(!EventFd::is_one(unsafe {
             BorrowedFd::borrow_raw(set.as_raw_fd())
         }));
+    }
+
+    #[test]
+    fn a_descriptor_that_counts_down_is_recognized() {
+        let event = EventFd::new().unwrap();
+        let readable = || on_readable([event.as_raw_fd()], Some(Duration::ZERO)) == Slept::Woken;
+        assert!(event.is_cleared_at_once() && !readable());
+        event.signal();
+        assert!(event.is_cleared_at_once() && readable(), "the signal stays");
+        for count in [0, 1, 1000, u32::MAX] {
+            let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK | libc::EFD_SEMAPHORE;
+            // SAFETY: no pointers are involved; the descriptor is new and has no other owner.
+            let fd = unsafe { OwnedFd::from_raw_fd(libc::eventfd(count, flags)) };
+            assert!(EventFd::is_one(fd.as_fd()) && !EventFd::from(fd).is_cleared_at_once());
+        }
     }
 
     #[test]

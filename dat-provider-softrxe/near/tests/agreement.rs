@@ -163,12 +163,16 @@ fn a_call_is_refused_with_a_reason() {
 }
 
 #[test]
-fn only_one_engine_has_a_name() {
-    let door = Door::listen(end(104, 1)).unwrap();
-    let error = Door::listen(end(104, 1)).unwrap_err();
+fn each_name_has_one_engine() {
+    let own = end(104, 1);
+    let doors = [(); 2].map(|()| Door::listen(own).unwrap());
+    // Both names are taken, but not the one of another GUID.
+    let error = Door::listen(own).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AddrInUse);
-    drop(door);
-    Door::listen(end(104, 1)).unwrap();
+    let guid = own.guid + 1;
+    Door::listen(End { guid, ..own }).unwrap();
+    drop(doors);
+    Door::listen(own).unwrap();
 }
 
 /// Returns what the door answers to `packet`.
@@ -349,6 +353,13 @@ fn an_answer_with_wrong_memory_is_refused() {
         let error = dial_wrong_peer(107, &offers(SMALL_RING, true), &fds);
         assert!(matches!(error, DialError::NoEvents), "{error}");
     }
+    // An event descriptor that stays readable for 4 billion reads.
+    let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK | libc::EFD_SEMAPHORE;
+    // SAFETY: no pointers are involved; the descriptor is new and has no other owner.
+    let counts_down = unsafe { OwnedFd::from_raw_fd(libc::eventfd(u32::MAX, flags)) };
+    let fds = [&sealed, &counts_down, &counts_down].map(AsRawFd::as_raw_fd);
+    let error = dial_wrong_peer(107, &offers(SMALL_RING, true), &fds);
+    assert!(matches!(error, DialError::NoEvents), "{error}");
     for wrong in [LARGE_RING, 0, 64, 65_535] {
         let error = dial_wrong_peer(107, &answer(wrong), &[sealed.as_raw_fd()]);
         assert!(
@@ -493,6 +504,46 @@ fn processes_of_another_user_get_no_channel() {
     assert!(door.take().is_none());
     let received = packets::receive(dial.as_fd(), &mut [0; 65], true).unwrap();
     assert!(matches!(received, Incoming::Closed), "{received:?}");
+}
+
+#[test]
+fn an_engine_whose_name_is_taken_is_called_by_its_guid() {
+    let (one, other) = (end(112, 1), end(112, 2));
+    let name = softrxe_port::names::user_name(other.ip, "near/2");
+    let _squatter = packet_socket(&name, true);
+    let mut door = Door::listen(other).unwrap();
+    agree(&mut door, one, other);
+    let offer = Offer::new(SMALL_RING, 4791);
+    // A call for datagrams knows no GUID.
+    let guid = ANY_GUID;
+    let mut dial = Dial::start(one, End { guid, ..other }, offer).unwrap();
+    assert!(door.take().is_none() && dial.poll().unwrap().is_none());
+    // One with another GUID is for another engine, and the squatter has its name.
+    let guid = other.guid + 1;
+    let mut dial = Dial::start(one, End { guid, ..other }, offer).unwrap();
+    assert!(door.take().is_none() && dial.poll().unwrap().is_none());
+}
+
+/// Whoever has learned the GUID of an engine can take the name that this one does not need.
+#[test]
+fn a_name_with_the_guid_that_is_taken_later_stops_no_call() {
+    let (one, other) = (end(114, 1), end(114, 2));
+    let mut door = Door::listen(other).unwrap();
+    let role = format!("near/2/{:016x}", other.guid);
+    let name = softrxe_port::names::user_name(other.ip, &role);
+    // A listener whose queue is full.
+    let squatter = packet_socket(&name, true);
+    let fill = || own_user::connect(other.ip, &role).ok();
+    let queued: Vec<_> = std::iter::from_fn(fill).collect();
+    assert!(!queued.is_empty());
+    agree(&mut door, one, other);
+    drop((squatter, queued));
+    // Another user's listener.
+    let Some(_squatter) = as_another_user(|| packet_socket(&name, true)) else {
+        eprintln!("not tested: this process may not become another user");
+        return;
+    };
+    agree(&mut door, one, other);
 }
 
 #[test]

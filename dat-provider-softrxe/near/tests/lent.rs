@@ -67,25 +67,21 @@ fn introduce(ends: &[Channel; 2], pid: i32) -> (Lender, Puller, Result<(), PullE
     (lender, puller, probed)
 }
 
-/// Returns true if the kernel lets this process read its own memory; some sandboxes do not.
-fn can_read(probed: &Result<(), PullError>) -> bool {
-    match probed {
-        Ok(()) => true,
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            assert!(matches!(error, PullError::Call { .. }));
-            false
-        }
+/// A lender, and a puller that may copy out of this process. Where the kernel forbids that, as some sandboxes do, the test fails: it has
+/// tested nothing.
+#[track_caller]
+fn introduced(ends: &[Channel; 2]) -> (Lender, Puller) {
+    let (lender, puller, probed) = introduce(ends, own_pid());
+    if let Err(error) = probed {
+        panic!("not tested, because this process may not read its own memory: {error}");
     }
+    (lender, puller)
 }
 
 #[test]
 fn a_payload_is_copied_from_the_memory_of_the_sender() {
     let mut ends = both_ends();
-    let (lender, mut puller, probed) = introduce(&ends, own_pid());
-    if !can_read(&probed) {
-        return;
-    }
+    let (lender, mut puller) = introduced(&ends);
     let payload: Vec<u8> = (0..MAX_LENT).map(|n| (n % 251) as u8).collect();
     lend(&mut ends[0].sender, payload.as_ptr() as u64, payload.len());
     let (lent, length) = next_lent(&mut ends[1]);
@@ -120,10 +116,7 @@ fn the_lender_learns_of_each_payload_that_was_consumed() {
 #[test]
 fn what_was_taken_back_is_not_delivered_and_what_follows_is() {
     let mut ends = both_ends();
-    let (mut lender, mut puller, probed) = introduce(&ends, own_pid());
-    if !can_read(&probed) {
-        return;
-    }
+    let (mut lender, mut puller) = introduced(&ends);
     let payload = [5_u8; 4096];
     let address = payload.as_ptr() as u64;
     lend(&mut ends[0].sender, address, 4096);
@@ -144,10 +137,7 @@ fn what_was_taken_back_is_not_delivered_and_what_follows_is() {
 #[test]
 fn memory_that_cannot_be_read_is_reported_and_no_more_is_lent_after_some_times() {
     let mut ends = both_ends();
-    let (lender, mut puller, probed) = introduce(&ends, own_pid());
-    if !can_read(&probed) {
-        return;
-    }
+    let (lender, mut puller) = introduced(&ends);
     // The first page is never mapped.
     lend(&mut ends[0].sender, 64, 4096);
     let (lent, _) = next_lent(&mut ends[1]);
@@ -164,6 +154,8 @@ fn memory_that_cannot_be_read_is_reported_and_no_more_is_lent_after_some_times()
 
 #[test]
 fn another_process_is_not_taken_for_the_peer() {
+    // Where the kernel forbids all such copies, their failure says nothing.
+    drop(introduced(&both_ends()));
     let ends = both_ends();
     let mut other = std::process::Command::new("sleep")
         .arg("100")
@@ -179,10 +171,7 @@ fn another_process_is_not_taken_for_the_peer() {
         panic!("{probed:?}");
     };
     assert!(
-        matches!(
-            error.raw_os_error(),
-            Some(libc::ESRCH | libc::EPERM | libc::ENOSYS)
-        ),
+        matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EPERM)),
         "{error}"
     );
 }

@@ -34,6 +34,11 @@ const GRACE: Duration = Duration::from_millis(200);
 const MAX_EARLY: usize = 256;
 /// Packets that are read from each member before other work.
 const READ_BATCH: usize = 64;
+/// The same for members of several users, which may send without an end. Datagrams wait meanwhile.
+const READ_BATCH_ALL_USERS: usize = 4;
+/// Pause between two calls of [`Holder::poll_members`] for claims that may not have been read yet, with members of several users: any host can
+/// name a slot that nobody has.
+const CATCH_UP_PAUSE: Duration = Duration::from_millis(5);
 /// Maximum calls of [`Holder::poll_members`] in `catch_up`; each handles at most 256 descriptors.
 const CATCH_UP_ROUNDS: usize = 16;
 /// Requested send buffer for a member in bytes; the kernel may give less (net.core.wmem_max).
@@ -65,6 +70,7 @@ pub struct Holder {
     data_port: u16,
     packet: Vec<u8>,
     no_wait_until: Option<Instant>,
+    caught_up: Option<Instant>,
     grace_until: Option<Instant>,
     /// Datagrams for members of the earlier holder that have not joined yet, in the order of arrival.
     early: Vec<Early>,
@@ -134,6 +140,7 @@ impl Holder {
             data_port: 0,
             packet: Vec::with_capacity(8192),
             no_wait_until: None,
+            caught_up: None,
             grace_until: None,
             early: Vec::new(),
         })
@@ -240,8 +247,20 @@ impl Holder {
         self.deliver_early();
     }
 
-    /// Reads all packets that members sent before this call.
+    /// Reads all packets that members sent before this call. Members of several users wait for the answers to their claims, so this is
+    /// not needed for them, except for a moment after a restart of the holder.
     fn catch_up(&mut self) {
+        if self.trust == Trust::Everyone {
+            let now = Instant::now();
+            if self
+                .caught_up
+                .is_none_or(|last| last + CATCH_UP_PAUSE <= now)
+            {
+                self.poll_members();
+                self.caught_up = Some(Instant::now());
+            }
+            return;
+        }
         for _ in 0..CATCH_UP_ROUNDS {
             if !self.ready.is_readable() {
                 return;
@@ -282,7 +301,11 @@ impl Holder {
     /// Reads and answers the packets of a member.
     fn read(&mut self, member: u64) {
         let mut buffer = [0; 64];
-        for _ in 0..READ_BATCH {
+        let batch = match self.trust {
+            Trust::Everyone => READ_BATCH_ALL_USERS,
+            Trust::Own | Trust::User(_) => READ_BATCH,
+        };
+        for _ in 0..batch {
             let Some(connection) = self.connections.get(&member) else {
                 return;
             };

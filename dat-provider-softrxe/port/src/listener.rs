@@ -22,6 +22,8 @@ use crate::unix_socket;
 
 /// Connections that are accepted at a time.
 const BATCH: usize = 128;
+/// Connections of other users that are closed together where a thread has to do that. Each takes a descriptor until then.
+const HELD: usize = 32;
 /// Where all users are admitted, a batch of this size is followed by a pause.
 const LARGE: usize = 64;
 /// The pause after a large batch or one with connections of other users.
@@ -80,14 +82,20 @@ impl Listener {
         let mut pacing = lock(&self.pacing);
         self.end_pause(&mut pacing);
         if !pacing.paused && !pacing.stopped {
-            let (mut own, mut foreign) = (VecDeque::new(), Vec::new());
+            let (mut own, mut foreign, mut any_foreign) = (VecDeque::new(), Vec::new(), false);
             let mut pause = None;
             for _ in 0..BATCH {
                 match CloseOnFork::new(|| unix_socket::accept(self.socket.as_fd())) {
                     Ok(connection) if self.trust.accepts(connection.as_fd()) => {
                         own.push_back(connection);
                     }
-                    Ok(connection) => foreign.push(connection),
+                    Ok(connection) => {
+                        any_foreign = true;
+                        foreign.push(connection);
+                        if foreign.len() == held() {
+                            discard(std::mem::take(&mut foreign));
+                        }
+                    }
                     Err(error) => {
                         let harmless = matches!(
                             error.kind(),
@@ -99,7 +107,7 @@ impl Listener {
                 }
             }
             let flood = self.trust == Trust::Everyone && own.len() >= LARGE;
-            if flood || !foreign.is_empty() {
+            if flood || any_foreign {
                 pause = pause.or(Some(PAUSE));
             }
             if let Some(time) = pause {
@@ -156,6 +164,15 @@ impl Listener {
     }
 }
 
+/// Returns how many connections of other users are closed together: the descriptors that a flood of connects takes.
+fn held() -> usize {
+    if unix_socket::refuses_descriptors() {
+        1
+    } else {
+        HELD
+    }
+}
+
 impl AsRawFd for Listener {
     /// The descriptor of the set that is readable when there is something to accept.
     fn as_raw_fd(&self) -> RawFd {
@@ -207,10 +224,8 @@ mod tests {
         assert!(!foreign.accept() && crate::packets::is_closed(line.as_fd()));
     }
 
-    #[test]
-    fn without_descriptors_the_listener_pauses_and_accepts_later() {
-        let (listener, name) = listener("127.77.10.3", Trust::Own);
-        let _line = names::connect_exact(Kind::Stream, &name, Trust::Own).unwrap();
+    /// Lets this process open `count` more descriptors. Returns the limit before.
+    fn leave_descriptors(count: usize) -> libc::rlimit {
         let mut limit = libc::rlimit {
             rlim_cur: 0,
             rlim_max: 0,
@@ -219,16 +234,41 @@ mod tests {
         // SAFETY: plain calls; `limit` is valid.
         unsafe {
             libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
-            let none = libc::rlimit {
-                rlim_cur: next as libc::rlim_t,
+            let few = libc::rlimit {
+                rlim_cur: next as libc::rlim_t + count as libc::rlim_t,
                 ..limit
             };
-            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none);
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const few);
         }
+        limit
+    }
+
+    fn restore(limit: libc::rlimit) {
+        // SAFETY: a plain call; `limit` is valid.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    }
+
+    #[test]
+    fn a_flood_of_other_users_takes_few_descriptors() {
+        let own = crate::credentials::own_uid();
+        let (foreign, name) = listener("127.77.10.4", Trust::User(own + 1));
+        let connect = |_| names::connect_exact(Kind::Stream, &name, Trust::Own).unwrap();
+        let lines: Vec<_> = (0..BATCH).map(connect).collect();
+        let limit = leave_descriptors(held());
+        assert!(!foreign.accept());
+        restore(limit);
+        let open = |line: &&CloseOnFork<OwnedFd>| !crate::packets::is_closed(line.as_fd());
+        assert_eq!(lines.iter().filter(open).count(), 0, "of {BATCH}");
+    }
+
+    #[test]
+    fn without_descriptors_the_listener_pauses_and_accepts_later() {
+        let (listener, name) = listener("127.77.10.3", Trust::Own);
+        let _line = names::connect_exact(Kind::Stream, &name, Trust::Own).unwrap();
+        let limit = leave_descriptors(0);
         assert!(listener.ready.is_readable() && !listener.accept());
         assert!(!listener.ready.is_readable() && !listener.accept());
-        // SAFETY: as above.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+        restore(limit);
         std::thread::sleep(NO_DESCRIPTOR_PAUSE);
         assert!(listener.ready.is_readable() && listener.accept());
     }

@@ -20,6 +20,10 @@ use crate::unix_socket::{self, Kind};
 
 /// Longest wait for a holder's answer to a claim.
 const ANSWER: Duration = Duration::from_secs(1);
+/// Time after which a claim is repeated: a connection that is full of datagrams has no room for the answer.
+const REPEAT: Duration = Duration::from_millis(100);
+/// Bytes of datagrams that are kept during that wait. Further ones are lost, as with a full socket.
+const MAX_BACKLOG: usize = 1 << 20;
 /// Member number of the holder's own port in [`SharedKeptPorts`].
 const HOLDER: u64 = u64::MAX;
 
@@ -40,6 +44,7 @@ pub struct Member {
     pending: HashMap<Destination, Option<bool>>,
     /// Packets that arrived while a caller waited for an answer.
     backlog: VecDeque<Vec<u8>>,
+    backlog_bytes: usize,
 }
 
 impl Member {
@@ -70,6 +75,7 @@ impl Member {
             kept_ports: from.kept_ports.clone(),
             pending: HashMap::new(),
             backlog: VecDeque::new(),
+            backlog_bytes: 0,
         })
     }
 
@@ -121,25 +127,32 @@ impl Member {
     }
 
     fn answer(&mut self, what: Destination, buffer: &mut [u8]) -> io::Result<bool> {
-        let end = Instant::now() + ANSWER;
+        let begin = Instant::now();
+        let (end, mut repeat) = (begin + ANSWER, begin + REPEAT);
         loop {
+            // Datagrams may arrive without an end.
+            let now = Instant::now();
+            if end <= now {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            if repeat <= now {
+                repeat = now + REPEAT;
+                match self.claim(what) {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    done => done?,
+                }
+            }
             match self.take(buffer)? {
                 Some(length) => {
                     if !self.handle_control(&buffer[..length]) {
-                        let mut packet = Vec::new();
-                        packet.try_reserve_exact(length)?;
-                        packet.extend_from_slice(&buffer[..length]);
-                        self.backlog.push_back(packet);
+                        self.keep(&buffer[..length])?;
                     }
                 }
                 None => {
                     if self.holder_is_gone() {
                         return Err(ErrorKind::ConnectionReset.into());
                     }
-                    let left = end.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Err(ErrorKind::TimedOut.into());
-                    }
+                    let left = end.min(repeat).saturating_duration_since(now);
                     packets::wait(self.connection.as_fd(), libc::POLLIN, left);
                 }
             }
@@ -147,6 +160,19 @@ impl Member {
                 return Ok(*granted);
             }
         }
+    }
+
+    /// Keeps a datagram for the next call of [`receive`](Self::receive), or drops it if there are too many.
+    fn keep(&mut self, datagram: &[u8]) -> io::Result<()> {
+        if self.backlog_bytes + datagram.len() > MAX_BACKLOG {
+            return Ok(());
+        }
+        let mut packet = Vec::new();
+        packet.try_reserve_exact(datagram.len())?;
+        packet.extend_from_slice(datagram);
+        self.backlog_bytes += packet.len();
+        self.backlog.push_back(packet);
+        Ok(())
     }
 
     /// Releases `what`.
@@ -168,6 +194,7 @@ impl Member {
     ) -> io::Result<Option<(SocketAddr, u8, &'a [u8])>> {
         let length = loop {
             if let Some(packet) = self.backlog.pop_front() {
+                self.backlog_bytes -= packet.len();
                 let room = buffer.get_mut(..packet.len());
                 let room = room.ok_or(ErrorKind::InvalidInput)?;
                 room.copy_from_slice(&packet);
@@ -292,5 +319,74 @@ impl AsRawFd for Member {
     /// Returns the descriptor that is readable when a datagram arrived or the holder ended.
     fn as_raw_fd(&self) -> RawFd {
         self.connection.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::discard::ListeningSocket;
+    use crate::unix_socket::accept;
+
+    use super::*;
+
+    /// A member of a holder that the test plays.
+    fn joined(ip: &str) -> (Member, OwnedFd, ListeningSocket) {
+        let local: SocketAddr = (ip.parse::<IpAddr>().unwrap(), 4791).into();
+        let name = names::user_name(local.ip(), "port");
+        let listener = names::listen_exact(Kind::Packets, &name).unwrap();
+        let member = Member::join(local, Trust::Own, &Takeover::default()).unwrap();
+        let holder = accept(listener.as_fd()).unwrap();
+        (member, holder, listener)
+    }
+
+    /// Plays the holder until `done`: passes on as many datagrams as the connection takes, and grants the claim that comes as the number
+    /// `answers`.
+    fn flood(holder: &OwnedFd, answers: u32, done: &std::sync::atomic::AtomicBool) {
+        let (mut packet, mut claims) = (Vec::new(), 0);
+        let datagram = FromHolder::Datagram {
+            from: "10.9.0.1:4791".parse().unwrap(),
+            ecn: 0,
+            datagram: &[7; 4000],
+        };
+        while !done.load(std::sync::atomic::Ordering::Relaxed) {
+            datagram.encode(&mut packet);
+            while packets::send(holder.as_fd(), &packet, &[]).is_ok() {}
+            let mut bytes = [0; 64];
+            let received = packets::receive(holder.as_fd(), &mut bytes, false).unwrap();
+            if let Incoming::Packet(length, _) = received
+                && let Some(FromMember::Claim(what)) = FromMember::decode(&bytes[..length])
+            {
+                claims += 1;
+                if claims == answers {
+                    FromHolder::Answer(what, true).encode(&mut packet);
+                    while packets::send(holder.as_fd(), &packet, &[]).is_err() {}
+                }
+            }
+        }
+    }
+
+    /// Any host can send datagrams, and a connection that is full of them has no room for the holder's answer.
+    #[test]
+    fn a_claim_beside_a_flood_of_datagrams_is_repeated_and_ends() {
+        for (ip, answers) in [("127.77.11.1", 2), ("127.77.11.2", u32::MAX)] {
+            let (mut member, holder, _listener) = joined(ip);
+            let done = std::sync::atomic::AtomicBool::new(false);
+            let granted = std::thread::scope(|scope| {
+                scope.spawn(|| flood(&holder, answers, &done));
+                let granted = member.claim_and_wait(Destination::Service(7));
+                done.store(true, std::sync::atomic::Ordering::Relaxed);
+                granted
+            });
+            match answers {
+                2 => assert!(granted.unwrap()),
+                _ => assert_eq!(granted.unwrap_err().kind(), ErrorKind::TimedOut),
+            }
+            let kept: usize = member.backlog.iter().map(Vec::len).sum();
+            assert_eq!(kept, member.backlog_bytes);
+            assert!((1..=MAX_BACKLOG).contains(&kept), "{kept} bytes");
+            let mut buffer = vec![0; 1 << 16];
+            assert!(member.receive(&mut buffer).unwrap().is_some());
+            assert!(member.backlog_bytes < kept);
+        }
     }
 }

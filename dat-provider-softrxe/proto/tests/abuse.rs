@@ -13,8 +13,8 @@ use common::pair::{Pair, Side};
 use common::stranger::{self, FOREIGN};
 use softrxe_proto::wire::cm::{CmMessage, Rep};
 use softrxe_proto::{
-    Accept, Agreement, CmError, CmEvent, CmEventKind, CmId, Connect, Event, Op, Path, Psn, QpState,
-    Qpn, RejectReason, SendRequest, SidrReply, Status, service_id,
+    Accept, Agreement, CmError, CmEvent, CmEventKind, CmId, Connect, Event, Meta, Op, Path, Psn,
+    QpState, Qpn, RejectReason, SendRequest, SidrReply, Status, service_id,
 };
 
 const LONG: Duration = Duration::from_secs(200);
@@ -534,6 +534,37 @@ fn answered_resolutions_make_room_for_the_next_ones_of_their_address() {
     flood.an_honest_client_connects();
 }
 
+/// Processes of one address choose their ids independently, and a peer may use the id of a request that it gave up.
+#[test]
+fn a_resolution_with_the_id_of_an_unanswered_one_is_a_request_of_its_own() {
+    let mut flood = Flood::new("abuse_same_id");
+    let to = flood.pair.sides[1].address.ip();
+    let sidr = stranger::sidr_req(address(1).ip(), to, service_id::udp(4000), 1);
+    let ask = CmMessage::SidrReq(sidr);
+    let (mut raised, transactions) = (Vec::new(), [7, 8]);
+    for transaction in transactions {
+        let engine = &mut flood.pair.sides[1].engine;
+        // The second one of each is a repetition.
+        for _ in 0..2 {
+            stranger::inject(engine, flood.pair.now, address(1), transaction, &ask);
+        }
+        raised.extend(flood.answers().1);
+    }
+    assert_eq!(raised.len(), 2);
+    let (engine, now) = (&mut flood.pair.sides[1].engine, flood.pair.now);
+    for (id, transaction) in raised.into_iter().zip(transactions) {
+        let answer = SidrReply {
+            status: 0,
+            qpn: Qpn::new(2),
+            qkey: 3,
+            private_data: &[],
+        };
+        engine.sidr_reply(now, id, &answer).unwrap();
+        let (_, answer) = stranger::sent(engine, now).remove(0);
+        assert_eq!(answer[28..36], transaction.to_be_bytes());
+    }
+}
+
 /// Messages that name an unknown id of ours, and a REQ and SIDR_REQ for a service without a listener, cause one answer each
 /// at most.
 #[test]
@@ -563,6 +594,41 @@ fn messages_with_unknown_ids_leave_no_state_and_cause_one_answer_at_most() {
     }
     assert_eq!(flood.pair.sides[1].engine.connections(), 0);
     assert_eq!(flood.timers(), 0);
+}
+
+/// A peer that may read a large region asks for all of it in one small packet. Engines of this project ask for pieces.
+#[test]
+fn a_long_read_does_not_keep_the_engine_from_other_work() {
+    const LENGTH: usize = 24 << 20;
+    let mut pair = Pair::with("abuse_read", 1, |config| config.read_chunk = 1 << 20);
+    let qpns = pair.connected();
+    let from = pair.sides[1].memory.register(vec![7; LENGTH], ALL);
+    let to = pair.sides[0].memory.register(vec![0; LENGTH], ALL);
+    let read = Op::Read(common::memory::at(from));
+    pair.post(0, qpns[0], &SendRequest::new(1, read, &[to]));
+    let asked = pair.poll(0);
+    assert_eq!(asked.len(), 1);
+    let meta = Meta {
+        source: pair.sides[0].address,
+        ip_id: 0,
+    };
+    let engine = &mut pair.sides[1].engine;
+    engine.handle_datagram(pair.now, &meta, &asked[0]);
+    let (mut now, mut all, mut most) = (pair.now, 0, 0);
+    loop {
+        let sent = stranger::sent(engine, now);
+        let bytes: usize = sent.iter().map(|(_, packet)| packet.len()).sum();
+        all += bytes;
+        most = most.max(bytes);
+        // The driver looks at what has arrived, and goes on at once.
+        match engine.poll_timeout() {
+            Some(due) if due <= now + Duration::from_micros(1) => now = due,
+            _ => break,
+        }
+        engine.handle_timeout(now);
+    }
+    assert!(all > LENGTH, "{all}");
+    assert!(most < LENGTH / 4, "{most} bytes between two looks");
 }
 
 /// Each MRA extends the deadline; the peer may send any number of them.

@@ -334,6 +334,7 @@ fn a_restarted_peer_is_refused_as_stale_while_its_old_connection_exists() {
         service_id: 1,
         source_port: 0,
         private_data: &[],
+        timeout: None,
     };
     pair.sides[0].engine.sidr_request(now, &spare).unwrap();
     pair.call(qpns[0], service);
@@ -470,6 +471,7 @@ fn a_resolution_is_answered_at_the_roce_port() {
         service_id: service,
         source_port: 99,
         private_data: b"",
+        timeout: None,
     };
     pair.sides[0].engine.sidr_request(now, &ask).unwrap();
     pair.run_until(LONG, |p| !p.sides[1].events.is_empty());
@@ -489,6 +491,50 @@ fn a_resolution_is_answered_at_the_roce_port() {
     assert_eq!(answer.destination, expected);
 }
 
+/// The first one has a time limit, the second one is ended by its caller.
+fn a_lookup_that_nobody_waits_for_is_not_repeated() {
+    let mut pair = Pair::new("sidr-ended");
+    let mut now = pair.now;
+    let asker = &mut pair.sides[0].engine;
+    let second = Duration::from_secs(1);
+    let limited = SidrRequest {
+        remote: pair.sides[1].address,
+        service_id: service_id::udp(13),
+        source_port: 99,
+        private_data: b"",
+        timeout: Some(second),
+    };
+    let ids = [Some(second), None].map(|timeout| {
+        let ask = SidrRequest { timeout, ..limited };
+        asker.sidr_request(now, &ask).unwrap()
+    });
+    let sent = |now, asker: &mut Engine<_>| {
+        asker.handle_timeout(now);
+        common::stranger::sent(asker, now).len()
+    };
+    let before: usize = (0..100)
+        .map(|_| {
+            now += second / 100;
+            sent(now, asker)
+        })
+        .sum();
+    // After a quarter of a second, and half a second after that.
+    assert_eq!(before, 2 * 3);
+    asker.end_sidr_request(ids[1]);
+    let after: usize = (0..100)
+        .map(|_| {
+            now += second;
+            sent(now, asker)
+        })
+        .sum();
+    assert_eq!((after, asker.connections()), (0, 0));
+    let Some(Event::Cm(ended)) = asker.poll_event() else {
+        panic!("no event");
+    };
+    assert_eq!((ended.id, ended.kind), (ids[0], CmEventKind::TimedOut));
+    assert!(asker.poll_event().is_none());
+}
+
 fn a_datagram_service_is_resolved_and_reached() {
     let mut pair = Pair::new("sidr");
     let service = service_id::udp(13);
@@ -505,6 +551,7 @@ fn a_datagram_service_is_resolved_and_reached() {
         service_id: service,
         source_port: 99,
         private_data: b"who",
+        timeout: None,
     };
     pair.sides[0].engine.sidr_request(now, &ask).unwrap();
     pair.run_until(LONG, |p| !p.sides[1].events.is_empty());
@@ -729,4 +776,5 @@ over_both_links!(
     connections_agree_under_loss_duplication_and_reordering,
     an_engine_connects_to_itself,
     a_datagram_service_is_resolved_and_reached,
+    a_lookup_that_nobody_waits_for_is_not_repeated,
 );

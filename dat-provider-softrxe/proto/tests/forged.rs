@@ -149,6 +149,7 @@ fn an_answer_to_a_resolution_brings_its_transaction_back() {
         service_id: service,
         source_port: 99,
         private_data: b"",
+        timeout: None,
     };
     let now = pair.now;
     pair.sides[0].engine.sidr_request(now, &ask).unwrap();

@@ -143,6 +143,7 @@ impl World {
                     service_id: service_id::udp(PORT),
                     source_port: 9,
                     private_data: b"who",
+                    timeout: None,
                 };
                 if self.engine.connections() < 40 {
                     let id = self.engine.sidr_request(self.now, &request);

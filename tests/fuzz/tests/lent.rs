@@ -29,10 +29,10 @@ fn a_ring_with_lent_records() {
             Reached::Unreadable,
         ],
     );
-    if counts[0].1 == 0 && counts[3].1 > 0 {
-        eprintln!("skipped: this sandbox has no process_vm_readv");
-        return;
-    }
+    assert!(
+        counts[0].1 > 0 || counts[3].1 == 0,
+        "not tested: no payload could be copied out of this process, as where a sandbox forbids process_vm_readv(2): {counts:?}"
+    );
     assert_all(&counts);
 }
 

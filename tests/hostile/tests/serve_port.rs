@@ -2,18 +2,20 @@
 //! connections, and the holder may be killed and started again while an attacker waits for that moment.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dat::{Ia, Streams};
+use dat_hostile::abstract_socket::connect;
 use dat_hostile::shared_memory::mappings;
 use dat_hostile::{
     Actor, Figures, Identity, Stage, UNPRIVILEGED, attack_then_wait, echo, print_line, run_test,
 };
+use softrxe_port::message::{Destination, FromMember};
 
 const ROCE_PORT: u16 = 4791;
 const ALICE: Identity = Identity::User(1234);
@@ -209,4 +211,127 @@ fn only_the_holder_that_is_asked_for_is_joined() {
         meets(&mut client, address, 5001, &server, "agreed");
     };
     run_test(name, scenario, part);
+}
+
+/// Returns a member's claim of a service.
+fn claim(service: u64) -> [u8; 10] {
+    FromMember::Claim(Destination::Service(service)).encode()
+}
+
+/// Sends `packet`. Returns false if the connection has no room for it.
+fn send(line: &OwnedFd, packet: &[u8]) -> bool {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: reads `packet` only.
+    let sent = unsafe {
+        libc::send(
+            line.as_raw_fd(),
+            packet.as_ptr().cast(),
+            packet.len(),
+            flags,
+        )
+    };
+    sent > 0
+}
+
+/// Joins the holder of `address`.
+fn join(address: &str) -> Option<OwnedFd> {
+    let name = format!("dat-rs/roce/system/{address}/port");
+    connect(&name, libc::SOCK_SEQPACKET).ok()
+}
+
+/// A member with as many services as a user may have, while others come and go.
+fn churn(address: &str) -> ! {
+    let line = join(address).expect("a place");
+    let mut answer = [0_u8; 64];
+    for service in 0..16_384 {
+        while !send(&line, &claim(service)) {
+            std::thread::yield_now();
+        }
+        // SAFETY: writes to `answer` only.
+        unsafe {
+            libc::recv(
+                line.as_raw_fd(),
+                answer.as_mut_ptr().cast(),
+                answer.len(),
+                0,
+            )
+        };
+    }
+    print_line("attacks");
+    loop {
+        drop(join(address));
+    }
+}
+
+/// Members that send claims without an end, and datagrams for a slot that nobody has.
+fn claims(address: &str) -> ! {
+    let mut lines = Vec::new();
+    while lines.len() < 200 {
+        match join(address) {
+            Some(line) => lines.push(line),
+            None => std::thread::yield_now(),
+        }
+    }
+    let socket = UdpSocket::bind((address, 0)).expect("a port");
+    // The queue pair number has slot 900, which nobody has.
+    let junk = [
+        0,
+        0,
+        0,
+        0,
+        0,
+        900_u32.to_be_bytes()[2],
+        900_u32.to_be_bytes()[3],
+        0,
+    ];
+    print_line(format_args!("attacks {}", lines.len()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                for _ in 0..32 {
+                    let _ = socket.send_to(&junk, (address, ROCE_PORT));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        loop {
+            for line in &lines {
+                while send(line, &claim(7)) {}
+            }
+        }
+    })
+}
+
+#[test]
+fn members_that_flood_their_holder_stop_no_other_user() {
+    let name = "members_that_flood_their_holder_stop_no_other_user";
+    let address = "127.60.5.4";
+    let scenario = || {
+        let stage = Stage::new(name, address, "holder=0");
+        let holder = holder(&stage, address, Identity::Root);
+        let server = start(&stage, "server 5001", ALICE);
+        let mut client = start(&stage, "client", ALICE);
+        let mut figures = Figures::new("dat serve-port");
+        meets(&mut client, address, 5001, &server, "before");
+        for attack in ["churn", "claims"] {
+            let attacker = stage.start(attack, BOB);
+            attacker.expect_line("attacks");
+            let (begin, before) = (Instant::now(), figures.note(attack, &holder));
+            for _ in 0..10 {
+                meets(&mut client, address, 5001, &server, attack);
+            }
+            let (time, after) = (begin.elapsed(), figures.note("after it", &holder));
+            let used = after.processor - before.processor;
+            println!("{attack}: ten connections in {time:?}, holder {used:?}");
+            // A search among all services for each member that ends takes a whole processor.
+            assert!(attack != "churn" || used < time / 2, "{used:?} of {time:?}");
+            drop(attacker);
+        }
+        figures.show();
+    };
+    run_test(name, scenario, |name| match name {
+        "churn" => churn(address),
+        "claims" => claims(address),
+        other => part(other),
+    });
 }

@@ -6,6 +6,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::time::Duration;
 
+use dat_hostile::shared_memory::mappings;
 use dat_hostile::{
     Actor, Figures, Identity, Stage, UNPRIVILEGED, attack_then_wait, echo, print_line, read_line,
     run_test,
@@ -194,6 +195,50 @@ fn the_services_names_are_squatted() {
         "services",
         Identity::Root,
     );
+}
+
+#[test]
+fn the_names_for_shared_memory_are_squatted() {
+    let (name, address) = ("the_names_for_shared_memory_are_squatted", "127.60.3.8");
+    let scenario = || {
+        let stage = Stage::new(name, address, "");
+        for how in ["bound", "listening"] {
+            let attacker = stage.start(how, Identity::User(1234));
+            attacker.expect_line("squats");
+            let server = stage.start("server", Identity::Root);
+            server.expect_line("ready");
+            // On a busy machine a call may get no answer in time.
+            let uses_it = (0..10).any(|_| {
+                let mut client = stage.start("client", Identity::Root);
+                client.expect_line("ready");
+                client.send_line(&format!("connect {address} 5001 hello"));
+                client.expect_line("established");
+                client.send_line("ping 7");
+                client.expect_line("pong 7");
+                mappings(client.pid()) > 0
+            });
+            assert!(uses_it, "{how}");
+        }
+    };
+    run_test(name, scenario, |part| match part {
+        "server" => echo::serve(5001),
+        "client" => echo::ask(),
+        how => {
+            raise_descriptors();
+            let how = match how {
+                "bound" => How::Bound,
+                _ => How::Listening,
+            };
+            let squats = || {
+                let name = |slot| format!("dat-rs/roce/0/{address}/near/{slot}");
+                let of = |slot| listener(&name(slot), libc::SOCK_SEQPACKET, &how);
+                (0..1024)
+                    .map(|slot| of(slot).expect("the name is free"))
+                    .collect::<Vec<_>>()
+            };
+            attack_then_wait("squats", squats);
+        }
+    });
 }
 
 /// A name shows the end of a peer on this host. The same name for an address of another host may be an attacker's: its

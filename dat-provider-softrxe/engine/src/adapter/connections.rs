@@ -111,9 +111,10 @@ impl Connections {
         self.queries.remove(&id)
     }
 
-    /// Removes all queries of a queue pair.
-    pub(crate) fn remove_queries(&mut self, qpn: Qpn) {
-        self.queries.retain(|_, query| query.qpn != qpn);
+    /// Ends all queries of a queue pair. Nobody waits for their answers any more, so they are not repeated.
+    pub(crate) fn end_queries(&mut self, engine: &mut Engine<Regions>, qpn: Qpn) {
+        let of_it = self.queries.extract_if(|_, query| query.qpn == qpn);
+        of_it.for_each(|(id, _)| engine.end_sidr_request(id));
     }
 
     /// Returns whether there is a connection to one of `gone`.

@@ -89,7 +89,7 @@ pub(crate) struct NearDial {
     own: End,
     /// This is the only lane of its adapter, so the endpoint that accepts a request will be here.
     alone: bool,
-    /// Takes the calls of other engines. `None` if shared memory is off, or the name is taken.
+    /// Takes the calls of other engines. `None` if shared memory is off, or this process lacks descriptors.
     door: Option<Door>,
     agreements: HashMap<LocalPeer, Agreement>,
     /// The own calls.

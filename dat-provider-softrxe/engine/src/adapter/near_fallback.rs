@@ -60,7 +60,7 @@ impl Reason {
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Off => {
-                "this engine offers no shared memory: near=off, pcap, or its name is taken"
+                "this engine offers no shared memory: near=off, pcap, or no descriptor was left when it opened"
             }
             Self::Peer => {
                 "the peer did not offer or did not choose shared memory; its log and counters have the reason"

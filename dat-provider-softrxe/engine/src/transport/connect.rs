@@ -209,7 +209,7 @@ pub(super) fn local_port(qp: &Qp) -> u16 {
 /// Ends the connection of `qp`, if there is one, and flushes its requests.
 pub(super) fn disconnect(qp: &Qp) {
     qp.hub.with(|state, now| {
-        state.connections.remove_queries(qp.qpn);
+        state.connections.end_queries(&mut state.engine, qp.qpn);
         if let Some(id) = state.connections.id_of(qp.qpn) {
             // Fails if the connection has ended meanwhile.
             let _ = state.engine.disconnect(now, id);

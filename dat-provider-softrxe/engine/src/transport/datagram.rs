@@ -27,6 +27,7 @@ pub(super) fn query(qp: &Qp, connect: &Connect<'_>, port: u16, source_port: u16)
         service_id: service_id::udp(port),
         source_port,
         private_data: &caller.write(connect.private_data),
+        timeout: connect.timeout,
     };
     let query = Query {
         token: connect.token,

@@ -188,7 +188,7 @@ impl Drop for Qp {
     fn drop(&mut self) {
         self.hub.with(|state, now| {
             state.connections.remove_of(self.qpn);
-            state.connections.remove_queries(self.qpn);
+            state.connections.end_queries(&mut state.engine, self.qpn);
             state.engine.destroy_qp(now, self.qpn);
             state.engine.memory().unbind_windows_of(self.qpn);
         });
@@ -287,7 +287,7 @@ impl Drop for ConnRequest {
 #[cfg(test)]
 mod tests {
     use dat_core::attr::SrqAttr;
-    use dat_core::transport::{Token, Transport};
+    use dat_core::transport::{Connect, QpCaps, Token, Transport};
     use softrxe_proto::{CmError, SidrReply, SidrRequest};
 
     use super::*;
@@ -321,6 +321,41 @@ mod tests {
         assert_eq!(events(), 1);
     }
 
+    /// dat_ep_disconnect and dat_ep_free of an endpoint whose lookups are not answered.
+    #[test]
+    fn lookups_of_an_endpoint_end_with_it() {
+        let hub = test_hub("127.77.5.3");
+        let lanes = Arc::new(Lanes::new([Arc::clone(&hub)].into()));
+        let cq = Arc::new(Cq::create(&lanes, Token(1)).unwrap());
+        let pz = Arc::new(Pz { lanes, pd: Pd(1) });
+        let caps = QpCaps {
+            datagram: true,
+            ..QpCaps::default()
+        };
+        let qp = UserEngine::create_qp(&pz, &caps, &cq, &cq, None, Token(2)).unwrap();
+        let qp = Arc::new(qp);
+        let connect = Connect {
+            token: Token(3),
+            remote: "127.77.5.4".parse().unwrap(),
+            conn_qual: 7,
+            private_data: &[],
+            timeout: None,
+        };
+        let under_way = |count| {
+            let state = hub.state.lock();
+            assert_eq!(state.engine.connections(), count);
+        };
+        let look_up = || crate::transport::connect::connect(&qp, &connect).unwrap();
+        (0..3).for_each(|_| look_up());
+        under_way(3);
+        crate::transport::connect::disconnect(&qp);
+        under_way(0);
+        look_up();
+        under_way(1);
+        drop(qp);
+        under_way(0);
+    }
+
     /// dat_ia_close while the upcall for a request is pending: the request is refused, and the port is free afterwards.
     #[test]
     fn a_pending_request_is_refused_at_close_and_does_not_keep_the_hub() {
@@ -332,6 +367,7 @@ mod tests {
                 service_id: 7,
                 source_port: 0,
                 private_data: &[],
+                timeout: None,
             };
             state.engine.sidr_request(now, &query).unwrap()
         });

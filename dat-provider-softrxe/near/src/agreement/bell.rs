@@ -38,6 +38,11 @@ impl Wakes {
         })
     }
 
+    /// Returns whether a wake-up by the peer can be taken. Both processes have the other descriptor, so this one is not to read it.
+    pub(super) fn can_be_taken(&self) -> bool {
+        self.own.is_cleared_at_once()
+    }
+
     /// Returns them in the order in which the peer [adopts](Self::adopt) them.
     pub(super) fn for_peer(&self) -> [RawFd; 2] {
         [self.peers.as_raw_fd(), self.own.as_raw_fd()]

@@ -11,7 +11,7 @@ use softrxe_port::packets::{self, Incoming};
 
 use super::bell::Wakes;
 use super::hello::{Hello, HelloError, LENGTH, Packet, Reason};
-use super::{ANY_GUID, Agreed, Bell, End, Offer, role};
+use super::{ANY_GUID, Agreed, Bell, End, Offer, own_role, role};
 use crate::channel::Channel;
 use crate::map::MapError;
 
@@ -55,9 +55,11 @@ pub enum DialError {
     /// The answer states event descriptors, which this process did not offer.
     #[error("the peer's answer states event descriptors, which were not offered")]
     NotOffered,
-    /// A descriptor that came for wake-ups is none for events. One that is always readable would keep this process from sleeping, and the
-    /// peer's own end of the connection would hide its end.
-    #[error("the peer's answer comes with wake-ups that are no event descriptors")]
+    /// A descriptor that came for wake-ups is none for events, or counts down. One that is always readable would keep this process from
+    /// sleeping, and the peer's own end of the connection would hide its end.
+    #[error(
+        "the peer's answer comes with wake-ups that are no event descriptors, or such that count down"
+    )]
     NoEvents,
     /// The peer's memory cannot be mapped.
     #[error(transparent)]
@@ -80,7 +82,7 @@ impl Dial {
     /// [`DialError::Connection`].
     pub fn start(own: End, peer: End, offer: Offer) -> Result<Self, DialError> {
         let failed = |error| DialError::Connection { peer, error };
-        let connection = own_user::connect(peer.ip, &role(peer.slot)).map_err(failed)?;
+        let connection = connect(peer).map_err(failed)?;
         let offer = offer.to(connection.as_fd());
         let hello = Packet::Call(Hello::new(own, peer.guid, offer));
         packets::send(connection.as_fd(), &hello.encode(), &[]).map_err(failed)?;
@@ -176,8 +178,23 @@ impl Dial {
             peer: self.peer,
             error,
         };
-        Ok((channel, wakes.map_err(failed)?, hello))
+        let wakes = wakes.map_err(failed)?;
+        if wakes.as_ref().is_some_and(|wakes| !wakes.can_be_taken()) {
+            return Err(DialError::NoEvents);
+        }
+        Ok((channel, wakes, hello))
     }
+}
+
+/// Connects to `peer`, at the name that no other program can have first. Few engines listen there, and a connect to no one costs little. An
+/// engine that has the other name leaves this one free, and whoever has learned its GUID can take it. So no failure decides.
+fn connect(peer: End) -> io::Result<CloseOnFork<OwnedFd>> {
+    if peer.guid != ANY_GUID
+        && let Ok(connection) = own_user::connect(peer.ip, &own_role(peer))
+    {
+        return Ok(connection);
+    }
+    own_user::connect(peer.ip, &role(peer.slot))
 }
 
 impl AsRawFd for Dial {

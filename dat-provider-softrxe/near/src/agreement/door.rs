@@ -1,7 +1,7 @@
 //! Calls of other processes.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use softrxe_port::poll_set::PollSet;
 
 use super::bell::Wakes;
 use super::hello::{Hello, LENGTH, Packet, Reason};
-use super::{ANY_GUID, Agreed, Bell, End, Offer, role};
+use super::{ANY_GUID, Agreed, Bell, End, Offer, own_role, role};
 use crate::channel::Channel;
 use crate::map::MapError;
 
@@ -58,17 +58,21 @@ impl Door {
     /// Listens for calls to `own`.
     ///
     /// # Errors
-    /// `AddrInUse` if another program has the name; else as `socket`, `bind`, `epoll_create1`.
+    /// As `socket`, `bind`, `epoll_create1`.
     pub fn listen(own: End) -> io::Result<Self> {
         let ready = Arc::new(PollSet::new()?);
-        let listener = Arc::new(own_user::listen(
-            own.ip,
-            &role(own.slot),
-            Arc::clone(&ready),
-        )?);
+        let listen = |role: &str| own_user::listen(own.ip, role, Arc::clone(&ready));
+        let listener = match listen(&role(own.slot)) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                let End { ip, slot, .. } = own;
+                tracing::info!(%ip, slot, "another program has the name for calls for shared memory: datagrams stay on UDP");
+                listen(&own_role(own))
+            }
+            other => other,
+        }?;
         Ok(Self {
             own,
-            listener,
+            listener: Arc::new(listener),
             ready,
             pending: VecDeque::new(),
         })

@@ -1,6 +1,6 @@
 //! Agreement of two processes of one user on a channel.
 //!
-//! Each engine listens under a name of its address and slot ([`Door`]). A process that wants a channel dials ([`Dial`])
+//! Each engine listens under a name of its address and slot, or of its GUID as well where another program has that one ([`Door`]). A process that wants a channel dials ([`Dial`])
 //! and sends its HELLO at once. The other process checks it, creates the memory and two event descriptors and sends them with its own HELLO
 //! ([`Call::answer`]). The event descriptors then carry wake-ups, and the connection shows the end of the peer ([`Bell`]).
 //!
@@ -96,9 +96,15 @@ pub const fn ring_size(channels: usize) -> Option<usize> {
     }
 }
 
-/// Returns the role under which the engine in `slot` listens.
+/// Returns the role under which the engine in `slot` listens. Any program can take that name in advance.
 fn role(slot: u16) -> String {
     format!("near/{slot}")
+}
+
+/// Returns the role under which `end` listens where another program has that name. Nobody can take this one in advance: the GUID is random,
+/// and leaves the process for the first time when it listens.
+fn own_role(end: End) -> String {
+    format!("near/{}/{:016x}", end.slot, end.guid)
 }
 
 #[cfg(test)]

@@ -307,6 +307,34 @@ mod tests {
         assert_eq!(server.ports[0].record.as_ref().unwrap().due, None);
     }
 
+    /// Any host can send datagrams for slots that nobody has, and any user can join and send claims without an end.
+    #[test]
+    fn datagrams_for_nobody_do_not_read_all_that_members_send() {
+        let address = "127.61.9.4";
+        let mut server = server(address, None);
+        let name = crate::names::system_name(address.parse().unwrap());
+        let trust = crate::credentials::Trust::Own;
+        let kind = crate::unix_socket::Kind::Packets;
+        let member = crate::names::connect_exact(kind, &name, trust).unwrap();
+        let service = Destination::Service;
+        for id in 0..100 {
+            let claim = crate::message::FromMember::Claim(service(id)).encode();
+            crate::packets::send(member.as_fd(), &claim, &[]).unwrap();
+        }
+        let holder = &mut server.ports[0].holder;
+        let from = "10.9.0.9:4791".parse().unwrap();
+        for _ in 0..64 {
+            assert!(!holder.deliver(Destination::Slot(900), from, 0, &[0; 64]));
+        }
+        let read = (0..100).filter(|id| holder.registry().owner(service(*id)).is_some());
+        let read = read.count();
+        assert!((1..100).contains(&read), "{read}");
+        // The claim of a destination may still have to be read: some steps later it has been.
+        (0..100).for_each(|_| server.step(Instant::now()));
+        let holder = &mut server.ports[0].holder;
+        assert!(holder.deliver(service(99), from, 0, &[0; 64]));
+    }
+
     #[test]
     fn the_kernel_keeps_half_a_megabyte_for_a_member_that_does_not_read() {
         use std::os::linux::net::SocketAddrExt;

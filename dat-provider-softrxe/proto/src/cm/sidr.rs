@@ -1,6 +1,7 @@
 //! Service id resolution: finds a datagram queue pair by its service id (IBTA 12.11).
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use super::connection::{Mad, mad};
 use crate::Qpn;
@@ -19,6 +20,8 @@ pub struct SidrRequest<'a> {
     pub source_port: u16,
     /// At most 180 bytes.
     pub private_data: &'a [u8],
+    /// Time after which nobody waits for the answer and the request is not repeated; `None` if there is no such time.
+    pub timeout: Option<Duration>,
 }
 
 /// Arguments of `Engine::sidr_reply`.
@@ -34,6 +37,10 @@ pub struct SidrReply<'a> {
     pub private_data: &'a [u8],
 }
 
+/// What makes a peer's request the same one as an earlier one: address, request id and transaction. The answer has the transaction of its
+/// request, so it is none to another request with that id.
+pub(crate) type RequestKey = (IpAddr, u32, u64);
+
 /// A resolution. Ours: its request is repeated. A peer's: it is unanswered, or its answer is kept for repetition.
 #[derive(Debug)]
 pub(crate) struct Resolution {
@@ -44,14 +51,16 @@ pub(crate) struct Resolution {
     pub(crate) service_id: u64,
     pub(crate) last: Option<Box<Mad>>,
     pub(crate) repeated: u8,
+    /// Time from which on ours is not repeated.
+    pub(crate) until: Option<Time>,
     /// Time of the next repetition of ours. The deadline of a peer's is in `pending`.
     pub(crate) due: Option<Time>,
 }
 
 impl Resolution {
-    /// Returns the key of a peer's resolution: address and request id.
-    pub(crate) const fn request_key(&self) -> (IpAddr, u32) {
-        (self.remote.ip(), self.request_id)
+    /// Returns the key of a peer's resolution.
+    pub(crate) const fn request_key(&self) -> RequestKey {
+        (self.remote.ip(), self.request_id, self.transaction)
     }
 }
 

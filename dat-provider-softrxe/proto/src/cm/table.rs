@@ -10,7 +10,7 @@ use super::answered::AnsweredRequests;
 use super::connection::Connection;
 use super::peer::Peer;
 use super::pending::PendingRequests;
-use super::sidr::Resolution;
+use super::sidr::{RequestKey, Resolution};
 use super::state::State;
 use crate::Qpn;
 
@@ -23,8 +23,8 @@ pub(crate) struct Table {
     /// (peer, its queue pair) -> our id, for REQs of a peer that has restarted.
     by_qp: HashMap<(Peer, Qpn), u32>,
     resolutions: HashMap<u32, Resolution>,
-    /// (peer's address, its request id) -> our id, for resolutions of peers.
-    by_request: HashMap<(IpAddr, u32), u32>,
+    /// Request -> our id, for resolutions of peers.
+    by_request: HashMap<RequestKey, u32>,
     /// Requests and resolutions of peers that have not shown that they receive answers, also answered ones that are kept
     /// for repetition.
     pub(crate) pending: PendingRequests,
@@ -58,13 +58,9 @@ impl Table {
         self.resolutions.get_mut(&id)
     }
 
-    /// Returns the resolution with `request_id` of the peer at `address`.
-    pub(crate) fn by_request(
-        &self,
-        address: IpAddr,
-        request_id: u32,
-    ) -> Option<(u32, &Resolution)> {
-        let id = *self.by_request.get(&(address, request_id))?;
+    /// Returns the resolution for a request of a peer.
+    pub(crate) fn by_request(&self, request: &RequestKey) -> Option<(u32, &Resolution)> {
+        let id = *self.by_request.get(request)?;
         Some((id, self.resolutions.get(&id)?))
     }
 

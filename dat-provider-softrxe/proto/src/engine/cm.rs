@@ -226,11 +226,19 @@ impl<M: Memory> Engine<M> {
                 service_id: arguments.service_id,
                 last: Some(last),
                 repeated: 0,
+                until: arguments.timeout.map(|timeout| now + timeout),
                 due: Some(due),
             },
         );
         self.timers.add(due, Owner::Cm(id));
         Ok(CmId(id))
+    }
+
+    /// Ends a resolution of this side: its request is not repeated, and there is no event unless it was raised before.
+    pub fn end_sidr_request(&mut self, id: CmId) {
+        if self.cm.resolution(id.0).is_some_and(|r| r.ours) {
+            self.cm.remove_resolution(id.0);
+        }
     }
 
     /// Answers a `SidrRequest`. The id is dead afterwards.

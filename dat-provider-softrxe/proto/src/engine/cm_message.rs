@@ -385,13 +385,13 @@ impl<M: Memory> Engine<M> {
     }
 
     fn handle_sidr_req(&mut self, now: Time, source: SocketAddr, transaction: u64, req: &SidrReq) {
-        if let Some((id, asked)) = self.cm.by_request(source.ip(), req.request_id) {
+        let request = (source.ip(), req.request_id, transaction);
+        if let Some((id, asked)) = self.cm.by_request(&request) {
             match asked.last.clone() {
-                // The id is in use again: the peer chooses it at random, but only once its earlier request has ended.
-                Some(_) if asked.transaction != transaction => drop(self.drop_request(now, id)),
-                Some(last) => return self.mads.push_back((asked.remote, last)),
-                None => return self.keep_request(id, now + request_lifetime()),
+                Some(last) => self.mads.push_back((asked.remote, last)),
+                None => self.keep_request(id, now + request_lifetime()),
             }
+            return;
         }
         let asker = reply_to(source, false);
         let resolution = Resolution {
@@ -402,6 +402,7 @@ impl<M: Memory> Engine<M> {
             service_id: req.service_id,
             last: None,
             repeated: 0,
+            until: None,
             due: None,
         };
         let part = consumer_part(source, req.service_id, &req.private_data);

@@ -344,7 +344,7 @@ impl<M: Memory> Engine<M> {
             if r.due != Some(at) {
                 return;
             }
-            if r.repeated >= retries {
+            if r.repeated >= retries || r.until.is_some_and(|until| until <= now) {
                 self.raise(id, CmEventKind::TimedOut);
                 self.cm.remove_resolution(id);
                 return;

@@ -98,6 +98,8 @@ pub struct Engine<M> {
     pending_armed: Option<Time>,
     /// Runs of queue pairs that were sent before the waiting management datagrams.
     overtaken: u32,
+    /// Bytes of answers that were sent at a time, and that time.
+    answered: (Time, usize),
 }
 
 impl<M: Memory> Engine<M> {
@@ -123,6 +125,7 @@ impl<M: Memory> Engine<M> {
             keepalive_armed: false,
             pending_armed: None,
             overtaken: 0,
+            answered: (Time::ZERO, 0),
             random,
             config,
         }
@@ -201,6 +204,11 @@ impl<M: Memory> Engine<M> {
                 Owner::Cm(id) => self.cm_timeout(now, at, id),
                 Owner::PendingRequests => self.expire_requests(now, at),
                 Owner::KeepAlive => self.keepalive_tick(now),
+                Owner::Answers(qpn) => {
+                    if let Some(slot) = self.slot(qpn) {
+                        self.enqueue(slot);
+                    }
+                }
                 Owner::Qp(qpn) => {
                     let Some(slot) = self.slot(qpn) else { continue };
                     let Some(qp) = &mut self.qps[slot as usize] else {

@@ -1,15 +1,18 @@
 //! Packets to send: runs of equal size for one destination, written to the driver's buffer.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use dat_handshake::Capabilities;
 
 use super::Engine;
+use super::timers::Owner;
 use crate::memory::Memory;
 use crate::near::Link;
 use crate::opcode::Opcode;
 use crate::psn::Qpn;
 use crate::qp::QpKind;
+use crate::qp::outgoing::Role;
 use crate::time::Time;
 use crate::transmit::Transmit;
 use crate::wire::icrc::{self, Flow};
@@ -20,6 +23,11 @@ use crate::wire::{Bth, Deth, Headers, Packet};
 const MAX_SEGMENTS: usize = 64;
 /// Limit of runs of queue pairs that are sent before a waiting management datagram.
 const MAX_OVERTAKEN: u32 = 8;
+/// Bytes of answers that are sent over datagrams at a time. A READ of the peer may ask for 2 GiB, several of them in a row, and other work waits
+/// meanwhile.
+const MAX_ANSWERS: usize = 4 << 20;
+/// Pause after that, in which the driver looks at what has arrived.
+const ANSWERS_PAUSE: Duration = Duration::from_micros(1);
 /// Q_Key of the general services queue pair.
 pub(super) const GSI_QKEY: u32 = 0x8001_0000;
 
@@ -127,6 +135,9 @@ impl<M: Memory> Engine<M> {
                 self.enqueue(slot);
                 continue;
             }
+            if self.pauses_answers(now, slot) {
+                continue;
+            }
             self.fill(now, slot, &mut run, hold);
             if run.closed {
                 // It may have more to send: to the end of the list.
@@ -155,6 +166,21 @@ impl<M: Memory> Engine<M> {
         }
     }
 
+    /// Lets a queue pair that has more answers wait for a moment if enough of them were sent at `now`, the time of one look of the driver.
+    fn pauses_answers(&mut self, now: Time, slot: u32) -> bool {
+        if self.answered.1 < MAX_ANSWERS || self.answered.0 != now {
+            return false;
+        }
+        match self.qps.get_mut(slot as usize) {
+            Some(Some(qp)) if qp.has_answers() => {
+                qp.queued = false;
+                self.timers.add(now + ANSWERS_PAUSE, Owner::Answers(qp.qpn));
+                true
+            }
+            _ => false,
+        }
+    }
+
     fn next_mad(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
         let (destination, mad) = self.mads.pop_front()?;
         if self.mads.is_empty() {
@@ -175,7 +201,7 @@ impl<M: Memory> Engine<M> {
                     || qp
                         .path
                         .is_some_and(|path| path.agreement.has(Capabilities::SEGMENT_INDEX)));
-            let mut sent = 0;
+            let (mut sent, mut answered) = (0, 0);
             while !run.closed
                 && let Some(packet) = qp.next(cx, hold)
             {
@@ -201,10 +227,18 @@ impl<M: Memory> Engine<M> {
                 run.push(packet.destination, size);
                 qp.sent(cx, &packet);
                 sent += 1;
+                if packet.role == Role::Response {
+                    answered += size;
+                }
             }
-            sent
+            (sent, answered)
         });
-        self.out.counters.sent += sent.unwrap_or(0);
+        let (sent, answered) = sent.unwrap_or_default();
+        self.out.counters.sent += sent;
+        if self.answered.0 != now {
+            self.answered = (now, 0);
+        }
+        self.answered.1 += answered;
         self.arm(now, slot);
     }
 

@@ -14,6 +14,8 @@ use crate::time::Time;
 pub(super) enum Owner {
     Qp(Qpn),
     Cm(u32),
+    /// A queue pair that goes on with its READ responses.
+    Answers(Qpn),
     /// Requests that wait for the consumer.
     PendingRequests,
     /// The keepalive interval of all connected queue pairs.

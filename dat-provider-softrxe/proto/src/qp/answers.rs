@@ -14,6 +14,11 @@ use crate::wire::{Aeth, Bth, Nak, Syndrome, atomicack};
 use crate::work::Status;
 
 impl Qp {
+    /// Returns whether READ responses or results of atomics wait.
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.responder.jobs.is_empty()
+    }
+
     /// Returns the next READ response, atomic result or NAK.
     pub(super) fn next_answer<M: Memory>(&self, cx: &Context<'_, M>) -> Option<Outgoing> {
         let r = &self.responder;
