@@ -150,6 +150,10 @@ impl Near {
         let source = SocketAddr::new(peer.0, port);
         let added = engine.near_up(id, source, guid, link.mtu() as u16);
         if let Err(error) = added {
+            // The peer has the descriptor too, so the set would keep it.
+            if let Some(bell) = &bell {
+                bell.unwatch(&self.bells);
+            }
             return Err(io::Error::other(error));
         }
         if self.lends
