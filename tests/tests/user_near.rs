@@ -419,7 +419,7 @@ fn a_connection_takes_shared_memory_if_both_sides_offer_it() {
         let (network, roles) = ("127.91.1", ["serve", "call"]);
         let pair = if link == "udp" {
             let pair = Pair::new(test, network, settings, roles);
-            pair.uses_after_a_line("a connection stays on UDP");
+            pair.uses_udp_and_logs("a connection stays on UDP");
             pair
         } else {
             Pair::over(link, test, network, settings, roles)
@@ -443,7 +443,7 @@ fn a_connection_that_finds_no_memory_or_descriptor_takes_udp_and_says_so() {
         (["serve-without-descriptors", "call"], ["resources", "peer"]),
     ] {
         let pair = Pair::new(test, "127.91.2", ["", ""], roles);
-        pair.uses_after_a_line("stay on UDP");
+        pair.uses_udp_and_logs("stay on UDP");
         pair.counts(reasons);
         assert!(pair.moves() > 0, "{roles:?}");
     }
@@ -462,7 +462,7 @@ fn engines_of_two_users_take_udp_and_say_so() {
     }
     let roles = ["serve-as-another-user", "call"];
     let pair = Pair::new(test, "127.91.8", ["", ""], roles);
-    pair.uses_after_a_line("it is another user");
+    pair.uses_udp_and_logs("it is another user");
     pair.counts(["user", "peer"]);
     assert!(pair.moves() > 0);
     // The caller watches for the end of the server, which was of its own user at first.
@@ -491,15 +491,18 @@ fn an_engine_whose_name_is_taken_has_another_one() {
 }
 
 impl Pair {
-    /// Checks that both ends use UDP, and that the server logged a line with `words` before.
-    fn uses_after_a_line(&self, words: &str) {
+    /// Checks that both ends use UDP, and that the server logs a line with `words`. Another thread writes that than the one that says which
+    /// link it uses.
+    fn uses_udp_and_logs(&self, words: &str) {
         let end = Instant::now() + PATIENCE;
-        let mut logged = false;
-        while let Some(line) = self.server.says("", end - Instant::now().min(end)) {
+        let (mut logged, mut named) = (false, false);
+        while !(logged && named)
+            && let Some(line) = self.server.says("", end - Instant::now().min(end))
+        {
             logged |= line.contains(words);
             if let Some(link) = line.strip_prefix("link ") {
                 assert_eq!(link, "udp");
-                break;
+                named = true;
             }
         }
         assert!(logged, "the server logs no line with {words:?}");
