@@ -6,7 +6,7 @@
 //! kernel execute a barrier on all processors ([`barrier`](crate::barrier)). That costs some microseconds, so a thread whose ownership was short
 //! becomes the owner later the next time.
 //!
-//! **Why one thread at a time holds the lock.** Whoever holds `general` is the only thread that changes `owner`. An owner stores `inside`, and
+//! **Why one thread at a time holds the lock.** Only the thread that holds `general` changes `owner`. An owner stores `inside`, and
 //! then looks whether it still is the owner. A thread that withdraws the ownership stores `owner`, and then looks at `inside`. The barrier is
 //! between store and look on both sides, so either the owner sees that it is none any more, and takes `general`, or the other thread sees
 //! that it is inside, and waits. Each thread has a slot of its own for `inside`, so one that was interrupted between its first look and its store

@@ -4,9 +4,10 @@ mod common;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use common::side::{cookies, side};
-use common::{Events, open, qp};
+use common::{Events, Null, open, qp};
 use dat_core::ep::{Ep, EpChange, EpParts};
 use dat_core::error::{Error, Kind};
 use dat_core::evd::Evd;
@@ -14,6 +15,11 @@ use dat_core::flags::{Close, CompletionFlags, EvdFlags};
 use dat_core::pz::Pz;
 
 const NONE: CompletionFlags = CompletionFlags::empty();
+
+/// Depth of the completion queue of the endpoint's requests.
+fn request_depth(ep: &'static Ep<Null>) -> u32 {
+    qp(ep).request_cq.depth.load(Ordering::SeqCst)
+}
 
 #[test]
 fn completions_come_in_order_across_batches() {
@@ -111,10 +117,7 @@ fn the_completion_queue_grows_with_the_endpoints_on_it() {
     for _ in 0..20 {
         let ep = Ep::create(ia, parts, None).unwrap();
         expected += 32;
-        let depth = qp(ep)
-            .request_cq
-            .depth
-            .load(std::sync::atomic::Ordering::SeqCst);
+        let depth = request_depth(ep);
         assert!(depth >= expected, "{depth} < {expected}");
     }
     ia.close(Close::Abrupt).unwrap();
@@ -151,10 +154,7 @@ fn a_modified_endpoint_keeps_its_room_in_the_completion_queue() {
             assert!(ep.modify(&wrong).is_err());
         }
         expected += 32;
-        let depth = qp(ep)
-            .request_cq
-            .depth
-            .load(std::sync::atomic::Ordering::SeqCst);
+        let depth = request_depth(ep);
         assert!(depth >= expected, "{depth} < {expected}");
     }
     ia.close(Close::Abrupt).unwrap();
@@ -177,10 +177,7 @@ fn the_completion_queue_of_an_endpoint_without_evds_grows_with_it() {
         ..EpChange::default()
     };
     ep.modify(&larger).unwrap();
-    let depth = qp(ep)
-        .request_cq
-        .depth
-        .load(std::sync::atomic::Ordering::SeqCst);
+    let depth = request_depth(ep);
     assert!(depth >= 400, "{depth}");
     ia.close(Close::Abrupt).unwrap();
 }
@@ -189,7 +186,6 @@ fn the_completion_queue_of_an_endpoint_without_evds_grows_with_it() {
 /// whose queues cannot grow would refuse the endpoint after some resets.
 #[test]
 fn the_completion_queue_does_not_grow_with_resets() {
-    use std::sync::atomic::Ordering::SeqCst;
     let ia = open();
     let evd = Evd::create(ia, 2, None, EvdFlags::DTO).unwrap();
     let parts = EpParts {
@@ -200,10 +196,10 @@ fn the_completion_queue_does_not_grow_with_resets() {
         srq: None,
     };
     let ep = Ep::create(ia, parts, None).unwrap();
-    let depth = qp(ep).request_cq.depth.load(SeqCst);
+    let depth = request_depth(ep);
     for _ in 0..100 {
         let old = qp(ep);
-        old.single_use.store(true, SeqCst);
+        old.single_use.store(true, Ordering::SeqCst);
         ep.connect(IpAddr::V4(Ipv4Addr::LOCALHOST), 1, None, &[], 0, 0)
             .unwrap();
         old.establish();
@@ -211,7 +207,7 @@ fn the_completion_queue_does_not_grow_with_resets() {
         ep.disconnect(Close::Abrupt).unwrap();
         ep.reset().unwrap();
         assert!(!Arc::ptr_eq(&qp(ep), &old), "a new queue pair");
-        assert_eq!(qp(ep).request_cq.depth.load(SeqCst), depth);
+        assert_eq!(request_depth(ep), depth);
     }
     ia.close(Close::Abrupt).unwrap();
 }

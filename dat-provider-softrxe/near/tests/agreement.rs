@@ -524,7 +524,7 @@ fn an_engine_whose_name_is_taken_is_called_by_its_guid() {
     assert!(door.take().is_none() && dial.poll().unwrap().is_none());
 }
 
-/// Whoever has learned the GUID of an engine can take the name that this one does not need.
+/// A program that has learned the GUID of an engine can take the name that this one does not need.
 #[test]
 fn a_name_with_the_guid_that_is_taken_later_stops_no_call() {
     let (one, other) = (end(114, 1), end(114, 2));

@@ -37,7 +37,7 @@ const READ_BATCH: usize = 64;
 /// The same for members of several users, which may send without an end. Datagrams wait meanwhile.
 const READ_BATCH_ALL_USERS: usize = 4;
 /// Pause between two calls of [`Holder::poll_members`] for claims that may not have been read yet, with members of several users: any host can
-/// name a slot that nobody has.
+/// name a slot without an owner.
 const CATCH_UP_PAUSE: Duration = Duration::from_millis(5);
 /// Maximum calls of [`Holder::poll_members`] in `catch_up`; each handles at most 256 descriptors.
 const CATCH_UP_ROUNDS: usize = 16;

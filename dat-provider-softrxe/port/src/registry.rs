@@ -279,7 +279,7 @@ mod tests {
         [once(), once(), once()].into_iter().min().unwrap()
     }
 
-    /// Anyone can join a holder for all users and end, thousands of times a second.
+    /// Any process can join a holder for all users and end, thousands of times a second.
     #[test]
     fn the_end_of_a_process_costs_what_it_had() {
         let mut registry = Registry::with_quotas(Quotas::default());

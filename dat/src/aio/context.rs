@@ -15,7 +15,7 @@ use dat_os::schedule::processors;
 use super::linger::{Linger, Turns};
 use super::pool::Pool;
 use super::state::{State, Todo};
-use super::watchers::Ticket;
+use super::watchers::{Ticket, Watchers};
 use crate::error::{Error, Result};
 use crate::{Evd, Event, Ia, NotifyFd, Pz, Streams};
 
@@ -83,6 +83,20 @@ enum Errors {
 impl Shared {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets a future that gives up, among the tasks that `watchers` finds. Its waker is dropped without the lock.
+    pub(super) fn forget(
+        &self,
+        ticket: &Ticket,
+        watchers: impl FnOnce(&mut State) -> Option<&mut Watchers>,
+    ) {
+        if ticket.is_used() {
+            let mut state = self.state();
+            let left = watchers(&mut state).and_then(|watchers| watchers.leave(ticket));
+            drop(state);
+            drop(left);
+        }
     }
 
     /// Dequeues all events, unless another thread does. An asynchronous error alone is left to [`drive`](Self::drive), as it makes the
@@ -230,8 +244,8 @@ impl ErrorWait<'_> {
 
 impl Drop for ErrorWait<'_> {
     fn drop(&mut self) {
-        let left = self.shared.state().error_watchers.leave(&self.ticket);
-        drop(left);
+        self.shared
+            .forget(&self.ticket, |state| Some(&mut state.error_watchers));
     }
 }
 

@@ -33,7 +33,9 @@ pub struct Events {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        self.leave();
+        self.context
+            .shared
+            .forget(&self.ticket, |state| Some(&mut state.event_watchers));
     }
 }
 
@@ -67,14 +69,6 @@ impl Events {
     /// [`Error::Call`](crate::Error::Call).
     pub async fn next(&mut self) -> Result<Event> {
         std::future::poll_fn(|context| self.poll_event(context)).await
-    }
-
-    /// Removes the waker of the last poll.
-    fn leave(&mut self) {
-        let mut state = self.context.shared.state();
-        let left = state.event_watchers.leave(&self.ticket);
-        drop(state);
-        drop(left);
     }
 
     /// Polls for the next event, for streams and select loops of other crates.

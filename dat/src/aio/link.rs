@@ -206,13 +206,10 @@ struct Wait<'a> {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        if self.ticket.is_used() {
-            let mut state = self.inner.shared.state();
-            let link = state.links.get_mut(&self.inner.id);
-            let left = link.and_then(|link| link.watchers.leave(&self.ticket));
-            drop(state);
-            drop(left);
-        }
+        let id = &self.inner.id;
+        self.inner.shared.forget(&self.ticket, |state| {
+            Some(&mut state.links.get_mut(id)?.watchers)
+        });
     }
 }
 

@@ -224,12 +224,11 @@ impl<B: Send + 'static> Drop for Operation<B> {
         if let (Some(cookie), Some(buffer)) = (self.cookie, self.buffer.take()) {
             let left = self.link.shared().state().detach(cookie, Box::new(buffer));
             drop(left);
-        } else if self.ticket.is_used() {
-            let mut state = self.link.shared().state();
-            let link = state.links.get_mut(&self.link.id());
-            let left = link.and_then(|link| link.posters.leave(&self.ticket));
-            drop(state);
-            drop(left);
+        } else {
+            let id = self.link.id();
+            self.link.shared().forget(&self.ticket, |state| {
+                Some(&mut state.links.get_mut(&id)?.posters)
+            });
         }
     }
 }

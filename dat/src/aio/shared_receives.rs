@@ -152,13 +152,10 @@ impl<'a> Wait<'a> {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        if self.ticket.is_used() {
-            let mut state = self.queue.shared.state();
-            let queue = state.queues.get_mut(&self.queue.id);
-            let left = queue.and_then(|queue| queue.watchers.leave(&self.ticket));
-            drop(state);
-            drop(left);
-        }
+        let id = &self.queue.id;
+        self.queue.shared.forget(&self.ticket, |state| {
+            Some(&mut state.queues.get_mut(id)?.watchers)
+        });
     }
 }
 

@@ -263,7 +263,7 @@ fn churn(address: &str) -> ! {
     }
 }
 
-/// Members that send claims without an end, and datagrams for a slot that nobody has.
+/// Members that send claims without an end, and datagrams for a slot without an owner.
 fn claims(address: &str) -> ! {
     let mut lines = Vec::new();
     while lines.len() < 200 {
@@ -273,7 +273,7 @@ fn claims(address: &str) -> ! {
         }
     }
     let socket = UdpSocket::bind((address, 0)).expect("a port");
-    // The queue pair number has slot 900, which nobody has.
+    // The queue pair number has slot 900, which has no owner.
     let junk = [
         0,
         0,

@@ -111,7 +111,7 @@ impl Connections {
         self.queries.remove(&id)
     }
 
-    /// Ends all queries of a queue pair. Nobody waits for their answers any more, so they are not repeated.
+    /// Ends all queries of a queue pair. Their answers are not needed any more, so they are not repeated.
     pub(crate) fn end_queries(&mut self, engine: &mut Engine<Regions>, qpn: Qpn) {
         let of_it = self.queries.extract_if(|_, query| query.qpn == qpn);
         of_it.for_each(|(id, _)| engine.end_sidr_request(id));

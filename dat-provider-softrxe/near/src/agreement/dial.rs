@@ -186,8 +186,8 @@ impl Dial {
     }
 }
 
-/// Connects to `peer`, at the name that no other program can have first. Few engines listen there, and a connect to no one costs little. An
-/// engine that has the other name leaves this one free, and whoever has learned its GUID can take it. So no failure decides.
+/// Connects to `peer`, at the name that no other program can have first. Few engines listen there, and a refused connect costs little. An
+/// engine that has the other name leaves this one free, and a program that has learned the GUID can take it. So no failure decides.
 fn connect(peer: End) -> io::Result<CloseOnFork<OwnedFd>> {
     if peer.guid != ANY_GUID
         && let Ok(connection) = own_user::connect(peer.ip, &own_role(peer))

@@ -1,7 +1,7 @@
 //! Agreement of two processes of one user on a channel.
 //!
-//! Each engine listens under a name of its address and slot, or of its GUID as well where another program has that one ([`Door`]). A process that wants a channel dials ([`Dial`])
-//! and sends its HELLO at once. The other process checks it, creates the memory and two event descriptors and sends them with its own HELLO
+//! Each engine listens under a name of its address and slot, or of its GUID as well where another program has that one ([`Door`]). A process
+//! that wants a channel dials ([`Dial`]) and sends its HELLO at once. The other process checks it, creates the memory and two event descriptors and sends them with its own HELLO
 //! ([`Call::answer`]). The event descriptors then carry wake-ups, and the connection shows the end of the peer ([`Bell`]).
 //!
 //! The process that answers creates all of them because a socket refuses descriptors until its process has checked the
@@ -101,7 +101,7 @@ fn role(slot: u16) -> String {
     format!("near/{slot}")
 }
 
-/// Returns the role under which `end` listens where another program has that name. Nobody can take this one in advance: the GUID is random,
+/// Returns the role under which `end` listens where another program has that name. No program can take this one in advance: the GUID is random,
 /// and leaves the process for the first time when it listens.
 fn own_role(end: End) -> String {
     format!("near/{}/{:016x}", end.slot, end.guid)

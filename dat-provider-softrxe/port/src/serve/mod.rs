@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(server.ports[0].record.as_ref().unwrap().due, None);
     }
 
-    /// Any host can send datagrams for slots that nobody has, and any user can join and send claims without an end.
+    /// Any host can send datagrams for slots without an owner, and any user can join and send claims without an end.
     #[test]
     fn datagrams_for_nobody_do_not_read_all_that_members_send() {
         let address = "127.61.9.4";

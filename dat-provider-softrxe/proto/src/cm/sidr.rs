@@ -20,7 +20,7 @@ pub struct SidrRequest<'a> {
     pub source_port: u16,
     /// At most 180 bytes.
     pub private_data: &'a [u8],
-    /// Time after which nobody waits for the answer and the request is not repeated; `None` if there is no such time.
+    /// Time after which the answer is not needed and the request is not repeated; `None` if there is no such time.
     pub timeout: Option<Duration>,
 }
 

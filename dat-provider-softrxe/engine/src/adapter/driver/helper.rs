@@ -599,7 +599,7 @@ mod tests {
         assert!(sender.publish() || wakes);
     }
 
-    /// No thread sleeps on the descriptors. Datagrams for the peer would go to a ring that nobody reads.
+    /// No thread sleeps on the descriptors. Datagrams for the peer would go to a ring without a reader.
     #[test]
     fn the_helper_hears_of_the_end_of_a_channel_while_a_consumer_polls_in_a_loop() {
         let hub = test_hub("127.77.5.16");
