@@ -13,6 +13,10 @@ export CARGO_TERM_COLOR=never RUSTDOCFLAGS="-D warnings"
 # takes three times the disk.
 export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=line-tables-only CARGO_PROFILE_TEST_DEBUG=line-tables-only
 
+# Tests that cannot run here, as without root, list themselves in this file instead of failing.
+DAT_UNTESTED=$(realpath "$logs")/untested
+export DAT_UNTESTED
+
 names=() contents=() commands=() lanes=()
 
 # step NAME CONTENT COMMAND...: adds a step. With `lane` set to a letter it runs beside the steps of other lanes.
@@ -125,5 +129,6 @@ done
 for name in "${names[@]}"; do
     again "$logs/$name" | sed -E "s/^ */run again in $name: /"
 done
+[ ! -s "$DAT_UNTESTED" ] || sort -u "$DAT_UNTESTED" | sed 's/^/NOT TESTED: /'
 echo "$((${#names[@]} - failed)) of ${#names[@]} steps passed in $((SECONDS / 60)) min $((SECONDS % 60)) s"
 [ $failed = 0 ]

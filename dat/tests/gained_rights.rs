@@ -35,7 +35,7 @@ fn a_program_with_gained_rights_does_not_read_the_dat_conf_beside_it() {
     }
     // SAFETY: a plain system call.
     if unsafe { libc::geteuid() } != 0 {
-        eprintln!("not tested: only root can make a program setuid to another user");
+        dat_untested::untested("only root can make a program setuid to another user");
         return;
     }
     let prefix = tempfile::tempdir().expect("a temporary folder");

@@ -104,8 +104,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "dat-handshake",
         ],
     ),
-    ("dat-hostile", &["udapl", "dat-tests"]),
+    ("dat-hostile", &["udapl", "dat-tests", "dat-untested"]),
     ("dat-loom", &[]),
+    ("dat-untested", &[]),
     ("dat-tests", &["udapl"]),
 ];
 

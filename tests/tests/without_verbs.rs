@@ -65,7 +65,7 @@ impl Root {
             .into_iter()
             .find(|w| allowed(w));
         let Some(within) = within else {
-            eprintln!("not run: this needs root, or user namespaces (`unshare -r`)");
+            dat_untested::untested("it takes root, or user namespaces (`unshare -r`)");
             return None;
         };
         let root = Self {

@@ -488,7 +488,7 @@ fn processes_of_another_user_get_no_channel() {
     let (one, other) = (end(109, 1), end(109, 2));
     let name = softrxe_port::names::user_name(other.ip, "near/2");
     let Some(squatter) = as_another_user(|| packet_socket(&name, true)) else {
-        eprintln!("not tested: this process may not become another user");
+        dat_untested::untested("this process may not become another user");
         return;
     };
     let error = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap_err();
@@ -540,7 +540,7 @@ fn a_name_with_the_guid_that_is_taken_later_stops_no_call() {
     drop((squatter, queued));
     // Another user's listener.
     let Some(_squatter) = as_another_user(|| packet_socket(&name, true)) else {
-        eprintln!("not tested: this process may not become another user");
+        dat_untested::untested("this process may not become another user");
         return;
     };
     agree(&mut door, one, other);

@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn a_keeper_belongs_to_the_user_of_the_port() {
         if own_uid() != 0 {
-            eprintln!("not tested: needs root");
+            dat_untested::untested("it takes root");
             return;
         }
         let socket = bind("127.77.9.3");

@@ -237,7 +237,7 @@ mod tests {
     fn descriptors_are_refused_from_the_first_moment_until_they_are_allowed() {
         let name = address(&format!("connect/rights/{}", std::process::id()));
         if !refuses_descriptors() {
-            eprintln!("not tested: this kernel has no SO_PASSRIGHTS (Linux 6.16)");
+            dat_untested::untested("this kernel has no SO_PASSRIGHTS (Linux 6.16)");
             return;
         }
         for kind in [Kind::Stream, Kind::Packets] {

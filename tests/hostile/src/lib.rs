@@ -8,8 +8,8 @@
 //!
 //! The crate imports `dat`, `dat-tests` and, in its tests, `softrxe-port` and `softrxe-proto`. Begin with `tests/scaffold.rs`.
 //!
-//! The suite needs root, because only root can start processes of several users. Without root each test fails and
-//! says so. The filter `-E 'not package(dat-hostile)'` of nextest leaves the suite out.
+//! The suite needs root, because only root can start processes of several users. Without root each test is
+//! [untested](dat_untested::untested). The filter `-E 'not package(dat-hostile)'` of nextest leaves the suite out.
 //!
 //! ```no_run
 //! use dat_hostile::{Actor, Figures, Identity, UNPRIVILEGED, Stage, run_test, print_line, attack_then_wait};
@@ -58,7 +58,7 @@ pub(crate) const PART: &str = "DAT_HOSTILE_PART";
 
 /// Runs `part` with its name in a process that [`Stage::start`] started, and `scenario` in any other process.
 ///
-/// One user's attacks on another take root: without it the scenario is left out, with a line on stderr.
+/// One user's attacks on another take root: without it the scenario is [untested](dat_untested::untested).
 pub fn run_test(test: &str, scenario: impl FnOnce(), part: impl FnOnce(&str)) {
     match std::env::var(PART) {
         Ok(name) => part(&name),
@@ -66,7 +66,7 @@ pub fn run_test(test: &str, scenario: impl FnOnce(), part: impl FnOnce(&str)) {
             // SAFETY: a plain system call.
             let uid = unsafe { libc::geteuid() };
             if uid != 0 {
-                eprintln!("{test}: not run, because attacks of one user on another take root");
+                dat_untested::untested("attacks of one user on another take root");
                 return;
             }
             let _alone = dat_tests::alone();

@@ -20,7 +20,7 @@ fn use_ring(socket: &Socket) -> bool {
         Ok(()) => true,
         Err(error) if super::bpf::obstacle().is_none() => panic!("{error}"),
         Err(error) => {
-            eprintln!("not tested: {error}");
+            dat_untested::untested(error);
             false
         }
     }
@@ -294,7 +294,7 @@ fn ring_and_socket_deliver_the_same_between_two_hosts() {
         tested
     });
     if tested != Some(true) {
-        eprintln!("not tested: needs root, ip(8) and CAP_BPF");
+        dat_untested::untested("it takes root, ip(8) and CAP_BPF");
     }
 }
 
