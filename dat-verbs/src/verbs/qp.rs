@@ -359,7 +359,7 @@ impl Qp {
         if request.fence {
             flags |= send::FENCE;
         }
-        let inline = if request.length <= self.max_inline {
+        let inline = if request.length <= self.max_inline && self.pd.has_addresses_only() {
             send::INLINE
         } else {
             0
@@ -511,5 +511,60 @@ impl Drop for Qp {
                 convert::text(result)
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use dat_core::transport::WrId;
+
+    use super::*;
+    use crate::sys::fake::{self, FakeContext};
+    use crate::verbs::lmr::Lmr;
+
+    fn queue_pair(adapter: &Arc<crate::adapter::Adapter>) -> Qp {
+        let pd = Arc::new(Pd::new(adapter).unwrap());
+        let cq = Arc::new(Cq::new(adapter, 16, Token::default()).unwrap());
+        let caps = QpCaps {
+            max_request: 4,
+            max_request_iov: 1,
+            ..QpCaps::default()
+        };
+        Qp::new(&pd, &caps, &cq, &cq, None, Token::default()).unwrap()
+    }
+
+    /// The driver library copies inline data from the address of its segment. That of a zero-based region is an offset, so
+    /// the process would end by SIGSEGV.
+    #[test]
+    fn data_of_a_zero_based_region_is_not_inline() {
+        let adapter = fake::adapter("inline=64");
+        let qp = queue_pair(&adapter);
+        let is_inline = || {
+            let request = Request {
+                id: WrId(1),
+                op: Op::Send,
+                iov: &[LmrTriplet {
+                    segment_length: 8,
+                    ..LmrTriplet::default()
+                }],
+                length: 8,
+                signaled: true,
+                solicited: false,
+                fence: false,
+            };
+            qp.post_send(&request).unwrap();
+            let flags = FakeContext::of(&adapter).send_flags.load(Ordering::Relaxed);
+            flags & send::INLINE != 0
+        };
+        assert!(is_inline());
+        let memory = [0_u8; 64];
+        let address = memory.as_ptr().addr();
+        let region = Lmr::register(&qp.pd, address, 64, &[0], false).unwrap();
+        assert!(is_inline());
+        let zero_based = Lmr::register(&qp.pd, address, 64, &[0], true).unwrap();
+        assert!(!is_inline());
+        drop((region, zero_based));
     }
 }
