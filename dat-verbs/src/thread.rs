@@ -37,6 +37,10 @@ pub(crate) fn run(shared: &Arc<Shared>) {
                     while let Some((number, context)) = shared.device.next_event() {
                         handle_async(shared, number, Token(context));
                     }
+                    if event.has_ended() {
+                        // The device is gone, and its last event is read. The error would be reported for ever.
+                        shared.epoll.remove(shared.device.async_fd());
+                    }
                 }
                 TIMER => handle_timer(shared),
                 key => handle(shared, key, event.has_ended()),
@@ -173,7 +177,37 @@ fn handle_timer(shared: &Arc<Shared>) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
+    use crate::sys::fake::{self, FakeContext};
+    use crate::verbs::cq::Cq;
+
+    /// Waits until the device's descriptors were read `count` times, and some time more; returns the number.
+    fn reads(device: &FakeContext, count: u32) -> u32 {
+        let read = || device.reads.load(Ordering::Relaxed);
+        let begin = Instant::now();
+        while read() < count && begin.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        read()
+    }
+
+    /// The descriptors of a device that is gone have an error for ever.
+    #[test]
+    fn a_device_that_is_removed_leaves_the_event_thread_asleep() {
+        let adapter = fake::adapter("");
+        let device = FakeContext::of(&adapter);
+        let queue = Cq::new(&adapter, 16, Token::default()).unwrap();
+        device.remove();
+        assert_eq!(reads(device, 1), 1);
+        queue.notifier.watch().unwrap();
+        assert_eq!(reads(device, 2), 2);
+        // As core does when it has looked into the queue.
+        queue.notifier.watch().unwrap();
+        assert_eq!(reads(device, 2), 2);
+    }
 
     /// `enum ibv_event_type`, in its order.
     #[test]
