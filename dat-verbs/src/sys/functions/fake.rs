@@ -12,7 +12,7 @@ use libc::{c_char, c_int, c_uint, c_void, sockaddr};
 
 use super::{Ibverbs, Rdmacm};
 use crate::adapter::Adapter;
-use crate::sys::{AsyncEvent, Wc};
+use crate::sys::{AsyncEvent, LINK_LAYER_INFINIBAND, Wc};
 use crate::sys::{
     ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid, ibv_mr, ibv_pd,
     ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state, ibv_recv_wr, ibv_send_wr,
@@ -198,7 +198,7 @@ unsafe extern "C" fn query_device(_: *mut ibv_context, attr: *mut ibv_device_att
 unsafe extern "C" fn query_port(_: *mut ibv_context, _: u8, attr: *mut ibv_port_attr) -> c_int {
     // SAFETY: as above.
     let attr = unsafe { &mut *attr };
-    (attr.state, attr.active_mtu, attr.link_layer) = (4, 5, 2);
+    (attr.state, attr.active_mtu, attr.link_layer) = (4, 5, LINK_LAYER_INFINIBAND);
     attr.max_msg_sz = 1 << 30;
     0
 }
