@@ -227,6 +227,9 @@ impl Qp {
         let settings = &shared.settings;
         let foreign = if shared.roce { 0 } else { qp_mask::ROCE_ONLY };
 
+        if !shared.roce {
+            self.to_partition(&attr_for)?;
+        }
         let mut attr = zeroed_attr(state::IBV_QPS_RTR);
         let mut mask = attr_for(&mut attr)? & !foreign;
         if mask & qp_mask::MIN_RNR_TIMER != 0 {
@@ -260,6 +263,18 @@ impl Qp {
             attr.rnr_retry = settings.rnr_retry;
         }
         self.modify("RTS", &mut attr, mask)
+    }
+
+    /// Moves the queue pair, which is in INIT and uses the first partition key of its port, to the partition of the connection
+    /// manager's path: that of an IPoIB interface such as ib0.8001.
+    fn to_partition(&self, attr_for: &impl Fn(&mut sys::ibv_qp_attr) -> Result<i32>) -> Result<()> {
+        let mut attr = zeroed_attr(state::IBV_QPS_INIT);
+        let mask = attr_for(&mut attr)?;
+        if mask & qp_mask::PKEY_INDEX == 0 || attr.pkey_index == 0 {
+            return Ok(());
+        }
+        let mask = qp_mask::STATE | qp_mask::PKEY_INDEX;
+        self.modify("INIT in its partition", &mut attr, mask)
     }
 
     /// Moves to RTR and RTS along `path`.
@@ -521,6 +536,7 @@ mod tests {
     use dat_core::transport::WrId;
 
     use super::*;
+    use crate::cm::rdma::id::{CmId, PortSpace};
     use crate::sys::fake::{self, FakeContext};
     use crate::verbs::lmr::Lmr;
 
@@ -566,5 +582,22 @@ mod tests {
         let zero_based = Lmr::register(&qp.pd, address, 64, &[0], true).unwrap();
         assert!(!is_inline());
         drop((region, zero_based));
+    }
+
+    #[test]
+    fn a_connection_uses_the_partition_of_its_path() {
+        let adapter = fake::adapter("");
+        let qp = queue_pair(&adapter);
+        let partition = || FakeContext::of(&adapter).partition.load(Ordering::Relaxed);
+        assert_eq!(partition(), 0);
+        let id = CmId::new(&adapter.shared.channel, 1, PortSpace::Connection).unwrap();
+        let limits = PathLimits {
+            reads_in: 1,
+            reads_out: 1,
+        };
+        let attr_for =
+            |attr: &mut sys::ibv_qp_attr| Ok(id.qp_attr(attr).expect("the fake always answers"));
+        qp.to_rts(limits, attr_for).unwrap();
+        assert_eq!(partition(), fake::PARTITION);
     }
 }
