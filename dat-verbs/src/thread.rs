@@ -24,7 +24,9 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             match event.key() {
                 WAKE => {
                     shared.wake.clear();
-                    for work in std::mem::take(&mut *shared.deferred.lock()) {
+                    // A statement of its own: the head of the loop would hold the lock while work is done.
+                    let deferred = std::mem::take(&mut *shared.deferred.lock());
+                    for work in deferred {
                         work(shared);
                     }
                 }
@@ -192,6 +194,23 @@ mod tests {
         }
         std::thread::sleep(Duration::from_millis(50));
         read()
+    }
+
+    /// A consumer's agent, which deferred work may call, may call functions that defer work: dat_cr_accept of a datagram peer
+    /// always does.
+    #[test]
+    fn deferred_work_may_defer_more() {
+        let adapter = fake::adapter("");
+        let (done, wait) = std::sync::mpsc::channel();
+        adapter.shared.defer(Box::new(move |shared| {
+            shared.defer(Box::new(move |_| done.send(()).unwrap()));
+        }));
+        let got = wait.recv_timeout(Duration::from_secs(20));
+        if got.is_err() {
+            // The drop would wait for the event thread.
+            std::mem::forget(adapter);
+        }
+        assert_eq!(got, Ok(()));
     }
 
     /// The descriptors of a device that is gone have an error for ever.
