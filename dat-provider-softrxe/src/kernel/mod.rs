@@ -95,9 +95,8 @@ pub fn prepare(wanted: &str) -> Result<(), KernelError> {
     if devices.iter().any(|d| d.netdev == netdev) {
         return Ok(());
     }
-    let name = find::free_name(sys);
-    match netlink::new_link(&name, &netdev) {
-        Ok(()) => {
+    match create(sys, &netdev, netlink::new_link) {
+        Ok(name) => {
             tracing::info!("created rxe device {name} on netdev {netdev}");
             await_device(sys, &name);
             Ok(())
@@ -105,6 +104,26 @@ pub fn prepare(wanted: &str) -> Result<(), KernelError> {
         // Another process created one meanwhile.
         Err(NewLinkError::Exists) => Ok(()),
         Err(reason) => Err(KernelError::NotMade { netdev, reason }),
+    }
+}
+
+/// Number of names that [`create`] tries.
+const NAMES: usize = 64;
+
+/// Creates an rxe device on `netdev` with `new_link`; returns its name. Another process may take a free name for another
+/// netdev meanwhile, as when several ranks of a job open their IAs at once.
+fn create(
+    sys: &Path,
+    netdev: &str,
+    mut new_link: impl FnMut(&str, &str) -> Result<(), NewLinkError>,
+) -> Result<String, NewLinkError> {
+    let mut tried = Vec::new();
+    loop {
+        let name = find::free_name(sys, &tried);
+        match new_link(&name, netdev) {
+            Err(NewLinkError::NameTaken) if tried.len() < NAMES => tried.push(name),
+            done => return done.map(|()| name),
+        }
     }
 }
 
@@ -162,6 +181,24 @@ fn await_device(sys: &Path, name: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_another_process_took_is_followed_by_the_next_one() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("infiniband/rxe1")).unwrap();
+        // sysfs does not show rxe0 yet.
+        let made = create(root.path(), "v0", |name, netdev| {
+            assert_eq!(netdev, "v0");
+            match name {
+                "rxe0" => Err(NewLinkError::NameTaken),
+                _ => Ok(()),
+            }
+        });
+        assert_eq!(made, Ok("rxe2".to_owned()));
+        let taken = || Err(NewLinkError::NameTaken);
+        let none = create(root.path(), "v0", |_, _| taken());
+        assert_eq!(none, Err(NewLinkError::NameTaken));
+    }
 
     #[test]
     fn a_loopback_netdev_is_there_but_of_no_use() {
