@@ -223,7 +223,7 @@ impl<'a> Facts<'a> {
 fn gid_of(device: &Device, device_port: &DevicePort) -> Option<[u8; 16]> {
     let wanted = gid(device_port.ip);
     (0..256)
-        .map_while(|index| device.gid(device_port.port, index))
+        .filter_map(|index| device.gid(device_port.port, index))
         .find(|gid| *gid == wanted)
         .or_else(|| device.gid(device_port.port, 0))
 }

@@ -136,7 +136,7 @@ impl Parker {
         // poll(2) skips negative descriptors.
         let mut set = [
             entry(fd.map_or(-1, AsRawFd::as_raw_fd)),
-            entry(notifier.fd()),
+            entry(notifier.live_fd().unwrap_or(-1)),
         ];
         let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
         let left = match (fd, left) {
@@ -152,7 +152,7 @@ impl Parker {
             Slept::TimedOut | Slept::Woken => {}
         }
         if set[1].revents != 0 {
-            notifier.drain();
+            notifier.drain(set[1].revents & (libc::POLLERR | libc::POLLHUP) != 0);
         }
         if set[0].revents != 0
             && let Some(fd) = fd
@@ -167,7 +167,25 @@ impl Parker {
 
 #[cfg(test)]
 mod tests {
+    use dat_core::transport::Token;
+
     use super::*;
+    use crate::sys::fake::{self, FakeContext};
+
+    /// The completion channel of a device that is gone has an error for ever.
+    #[test]
+    fn a_wait_sleeps_although_the_device_is_removed() {
+        let adapter = fake::adapter("");
+        let cq = Cq::new(&adapter, 16, Token::default()).unwrap();
+        FakeContext::of(&adapter).remove();
+        let parker = Parker::default();
+        let short = Some(Duration::from_millis(50));
+        let mut woken = 0;
+        while parker.park(Some(&cq), short, &mut || false) == Parked::Woken {
+            woken += 1;
+            assert!(woken < 10, "each sleep ends at once");
+        }
+    }
 
     #[test]
     fn unpark_leaves_a_permit_for_the_next_sleep_only() {

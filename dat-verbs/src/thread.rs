@@ -24,7 +24,9 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             match event.key() {
                 WAKE => {
                     shared.wake.clear();
-                    for work in std::mem::take(&mut *shared.deferred.lock()) {
+                    // A statement of its own: the head of the loop would hold the lock while work is done.
+                    let deferred = std::mem::take(&mut *shared.deferred.lock());
+                    for work in deferred {
                         work(shared);
                     }
                 }
@@ -36,6 +38,10 @@ pub(crate) fn run(shared: &Arc<Shared>) {
                 ASYNC => {
                     while let Some((number, context)) = shared.device.next_event() {
                         handle_async(shared, number, Token(context));
+                    }
+                    if event.has_ended() {
+                        // The device is gone, and its last event is read. The error would be reported for ever.
+                        shared.epoll.remove(shared.device.async_fd());
                     }
                 }
                 TIMER => handle_timer(shared),
@@ -173,7 +179,54 @@ fn handle_timer(shared: &Arc<Shared>) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
+    use crate::sys::fake::{self, FakeContext};
+    use crate::verbs::cq::Cq;
+
+    /// Waits until the device's descriptors were read `count` times, and some time more; returns the number.
+    fn reads(device: &FakeContext, count: u32) -> u32 {
+        let read = || device.reads.load(Ordering::Relaxed);
+        let begin = Instant::now();
+        while read() < count && begin.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        read()
+    }
+
+    /// A consumer's agent, which deferred work may call, may call functions that defer work: dat_cr_accept of a datagram peer
+    /// always does.
+    #[test]
+    fn deferred_work_may_defer_more() {
+        let adapter = fake::adapter("");
+        let (done, wait) = std::sync::mpsc::channel();
+        adapter.shared.defer(Box::new(move |shared| {
+            shared.defer(Box::new(move |_| done.send(()).unwrap()));
+        }));
+        let got = wait.recv_timeout(Duration::from_secs(20));
+        if got.is_err() {
+            // The drop would wait for the event thread.
+            std::mem::forget(adapter);
+        }
+        assert_eq!(got, Ok(()));
+    }
+
+    /// The descriptors of a device that is gone have an error for ever.
+    #[test]
+    fn a_device_that_is_removed_leaves_the_event_thread_asleep() {
+        let adapter = fake::adapter("");
+        let device = FakeContext::of(&adapter);
+        let queue = Cq::new(&adapter, 16, Token::default()).unwrap();
+        device.remove();
+        assert_eq!(reads(device, 1), 1);
+        queue.notifier.watch().unwrap();
+        assert_eq!(reads(device, 2), 2);
+        // As core does when it has looked into the queue.
+        queue.notifier.watch().unwrap();
+        assert_eq!(reads(device, 2), 2);
+    }
 
     /// `enum ibv_event_type`, in its order.
     #[test]

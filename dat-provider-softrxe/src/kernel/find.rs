@@ -49,10 +49,11 @@ pub fn netdevs(sys: &Path) -> Vec<String> {
     list
 }
 
-/// Returns the first of rxe0, rxe1 ... that is not the name of a device.
+/// Returns the first of rxe0, rxe1 ... that is not the name of a device, and not among `tried`.
 #[must_use]
-pub fn free_name(sys: &Path) -> String {
-    let taken = names(&sys.join("infiniband"));
+pub fn free_name(sys: &Path, tried: &[String]) -> String {
+    let mut taken = names(&sys.join("infiniband"));
+    taken.extend_from_slice(tried);
     let mut number = 0_u32;
     loop {
         let name = format!("rxe{number}");
@@ -88,7 +89,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let sys = root.path();
         assert_eq!(rxe_devices(sys), []);
-        assert_eq!(free_name(sys), "rxe0");
+        assert_eq!(free_name(sys, &[]), "rxe0");
         write(sys, "infiniband/mlx5_0/node_guid", "0");
         write(sys, "infiniband/rxe0/parent", "v0\n");
         write(sys, "infiniband/rxe2/parent", "eth1\n");
@@ -97,7 +98,7 @@ mod tests {
             netdev: netdev.into(),
         });
         assert_eq!(rxe_devices(sys), expected);
-        assert_eq!(free_name(sys), "rxe1");
+        assert_eq!(free_name(sys, &[]), "rxe1");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use dat_core::error::{Error, Kind, Subtype};
 use dat_verbs::LoadError;
 
+use find::RxeDevice;
 use netlink::NewLinkError;
 
 /// How long the node of a new device may take to appear below /dev.
@@ -86,25 +87,61 @@ impl KernelError {
 /// See [`KernelError`]; its text says what to do.
 pub fn prepare(wanted: &str) -> Result<(), KernelError> {
     dat_verbs::load()?;
-    let sys = Path::new("/sys/class");
-    let devices = find::rxe_devices(sys);
-    if devices.iter().any(|d| d.name == wanted) {
-        return Ok(());
-    }
-    let netdev = netdev_of(sys, wanted)?;
-    if devices.iter().any(|d| d.netdev == netdev) {
-        return Ok(());
-    }
-    let name = find::free_name(sys);
-    match netlink::new_link(&name, &netdev) {
-        Ok(()) => {
-            tracing::info!("created rxe device {name} on netdev {netdev}");
-            await_device(sys, &name);
-            Ok(())
+    let (sys, dev) = (Path::new("/sys/class"), Path::new("/dev"));
+    prepare_in(sys, dev, wanted, netlink::new_link)
+}
+
+/// Makes sure that there is a device, and waits for its node: another process may have created the device a moment ago.
+fn prepare_in(
+    sys: &Path,
+    dev: &Path,
+    wanted: &str,
+    new_link: impl FnMut(&str, &str) -> Result<(), NewLinkError>,
+) -> Result<(), KernelError> {
+    let find = |fits: &dyn Fn(&RxeDevice) -> bool| {
+        let devices = find::rxe_devices(sys);
+        devices.into_iter().find(fits).map(|device| device.name)
+    };
+    let mut name = find(&|device| device.name == wanted);
+    if name.is_none() {
+        let netdev = netdev_of(sys, wanted)?;
+        let on_netdev = |device: &RxeDevice| device.netdev == netdev;
+        name = find(&on_netdev);
+        if name.is_none() {
+            name = match create(sys, &netdev, new_link) {
+                Ok(name) => {
+                    tracing::info!("created rxe device {name} on netdev {netdev}");
+                    Some(name)
+                }
+                // Another process created one meanwhile.
+                Err(NewLinkError::Exists) => find(&on_netdev),
+                Err(reason) => return Err(KernelError::NotMade { netdev, reason }),
+            };
         }
-        // Another process created one meanwhile.
-        Err(NewLinkError::Exists) => Ok(()),
-        Err(reason) => Err(KernelError::NotMade { netdev, reason }),
+    }
+    if let Some(name) = name {
+        await_device(sys, dev, &name);
+    }
+    Ok(())
+}
+
+/// Number of names that [`create`] tries.
+const NAMES: usize = 64;
+
+/// Creates an rxe device on `netdev` with `new_link`; returns its name. Another process may take a free name for another
+/// netdev meanwhile, as when several ranks of a job open their IAs at once.
+fn create(
+    sys: &Path,
+    netdev: &str,
+    mut new_link: impl FnMut(&str, &str) -> Result<(), NewLinkError>,
+) -> Result<String, NewLinkError> {
+    let mut tried = Vec::new();
+    loop {
+        let name = find::free_name(sys, &tried);
+        match new_link(&name, netdev) {
+            Err(NewLinkError::NameTaken) if tried.len() < NAMES => tried.push(name),
+            done => return done.map(|()| name),
+        }
     }
 }
 
@@ -146,9 +183,9 @@ fn netdev_of(sys: &Path, wanted: &str) -> Result<String, KernelError> {
 }
 
 /// Waits until the device can be opened: udev creates its node below /dev.
-fn await_device(sys: &Path, name: &str) {
+fn await_device(sys: &Path, dev: &Path, name: &str) {
     let start = Instant::now();
-    while !find::is_open_to_users(sys, Path::new("/dev"), name) {
+    while !find::is_open_to_users(sys, dev, name) {
         if start.elapsed() > NODE_TIMEOUT {
             tracing::warn!(
                 "rxe device {name} has no node below /dev/infiniband; is ib_uverbs loaded (`modprobe ib_uverbs`)?"
@@ -162,6 +199,63 @@ fn await_device(sys: &Path, name: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_node_of_a_device_that_another_process_makes_is_waited_for() {
+        let root = tempfile::tempdir().unwrap();
+        let (sys, dev) = (root.path().join("sys"), root.path().join("dev"));
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        std::fs::create_dir_all(sys.join("net/v0")).unwrap();
+        let node = dev.join("infiniband/uverbs0");
+        std::fs::create_dir_all(node.parent().unwrap()).unwrap();
+        std::thread::scope(|scope| {
+            let other_process = |_: &str, _: &str| {
+                write("sys/infiniband/rxe0/parent", "v0\n");
+                write("sys/infiniband_verbs/uverbs0/ibdev", "rxe0\n");
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(50));
+                    write("dev/infiniband/uverbs0", "");
+                });
+                Err(NewLinkError::Exists)
+            };
+            prepare_in(&sys, &dev, "v0", other_process).unwrap();
+            assert!(node.exists());
+        });
+        let unexpected = |_: &str, _: &str| Err(NewLinkError::NoRdma);
+        for wanted in ["v0", "rxe0"] {
+            std::fs::remove_file(&node).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(50));
+                    write("dev/infiniband/uverbs0", "");
+                });
+                prepare_in(&sys, &dev, wanted, unexpected).unwrap();
+                assert!(node.exists(), "{wanted}");
+            });
+        }
+    }
+
+    #[test]
+    fn a_name_that_another_process_took_is_followed_by_the_next_one() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("infiniband/rxe1")).unwrap();
+        // sysfs does not show rxe0 yet.
+        let made = create(root.path(), "v0", |name, netdev| {
+            assert_eq!(netdev, "v0");
+            match name {
+                "rxe0" => Err(NewLinkError::NameTaken),
+                _ => Ok(()),
+            }
+        });
+        assert_eq!(made, Ok("rxe2".to_owned()));
+        let taken = || Err(NewLinkError::NameTaken);
+        let none = create(root.path(), "v0", |_, _| taken());
+        assert_eq!(none, Err(NewLinkError::NameTaken));
+    }
 
     #[test]
     fn a_loopback_netdev_is_there_but_of_no_use() {

@@ -38,6 +38,9 @@ pub enum NewLinkError {
     /// The netdev has an rxe device.
     #[error("it has one already")]
     Exists,
+    /// Another device has the name.
+    #[error("there is a device of that name")]
+    NameTaken,
     /// The netdev does not exist any more.
     #[error("the kernel has no netdev of that name")]
     NoNetdev,
@@ -61,6 +64,8 @@ impl NewLinkError {
             },
             libc::EINVAL => Self::NoModule,
             libc::EEXIST => Self::Exists,
+            // `assign_name` in Linux' `drivers/infiniband/core/device.c`.
+            libc::ENFILE => Self::NameTaken,
             libc::ENODEV => Self::NoNetdev,
             libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT => Self::NoRdma,
             other => Self::Other(io::Error::from_raw_os_error(other).to_string()),
@@ -223,5 +228,9 @@ mod tests {
         assert!(text(libc::EINVAL).contains("modprobe rdma_rxe"));
         assert!(text(libc::EPROTONOSUPPORT).contains("modprobe rdma_rxe"));
         assert!(text(libc::EBUSY).contains("dmesg"));
+        assert_eq!(
+            NewLinkError::of(libc::ENFILE, "rxe0", "v0"),
+            NewLinkError::NameTaken
+        );
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! All of them require that [`load`] has succeeded, and what the manual page of each requires.
 
+#[cfg(test)]
+pub(crate) mod fake;
+
 use std::sync::OnceLock;
 
 use libc::{c_char, c_int, c_void, sockaddr};
@@ -48,6 +51,13 @@ macro_rules! functions {
                     Some(table) => table,
                     None => not_loaded(),
                 }
+            }
+
+            /// Makes a table whose functions a test does not expect to be called.
+            #[cfg(test)]
+            fn unused() -> Self {
+                // SAFETY: the function ends the process whatever its caller's type is.
+                unsafe { Self { $($name: std::mem::transmute::<unsafe extern "C" fn(), unsafe extern "C" fn($($type),*) $(-> $result)?>(fake::unexpected),)* } }
             }
 
             #[cfg(all(test, feature = "rdma-sys"))]

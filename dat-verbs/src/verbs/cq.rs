@@ -51,6 +51,8 @@ pub(crate) struct Notifier {
     /// Number of events that were read and not acknowledged. Acknowledging takes a lock, so it is done once, before
     /// the queue is destroyed.
     unacked: AtomicU32,
+    /// True once the device is gone: the channel is no descriptor to wait for any more, since its error stays.
+    ended: AtomicBool,
     /// True if the event thread watches the channel; the lock serialises changes.
     pub(crate) watching: Mutex<bool>,
     /// The waiter that sleeps in `park` while the event thread watches the channel too.
@@ -120,6 +122,7 @@ impl Cq {
                 adapter: Arc::clone(adapter),
                 armed: AtomicBool::new(false),
                 unacked: AtomicU32::new(0),
+                ended: AtomicBool::new(false),
                 watching: Mutex::new(false),
                 sleeper: Mutex::new(None),
             }),
@@ -202,9 +205,14 @@ impl Drop for Cq {
 
 impl Notifier {
     /// Returns the channel's descriptor.
-    pub(crate) fn fd(&self) -> RawFd {
+    fn fd(&self) -> RawFd {
         // SAFETY: the channel is open until drop.
         unsafe { self.channel.as_ref() }.fd
+    }
+
+    /// Returns the descriptor to sleep on; `None` once the device is gone.
+    pub(crate) fn live_fd(&self) -> Option<RawFd> {
+        (!self.ended.load(Ordering::Relaxed)).then(|| self.fd())
     }
 
     /// Makes sure that the next completion makes the channel readable.
@@ -226,14 +234,17 @@ impl Notifier {
         }
     }
 
-    /// Reads the channel's event and returns true if there was one. Arming produces one event, and the queue cannot be
+    /// Reads the channel's event and returns true if there was one; `ended`: the descriptor has an error. Arming produces one event, and the queue cannot be
     /// armed again before that is read, so a second read would only find the channel empty.
-    pub(crate) fn drain(&self) -> bool {
+    pub(crate) fn drain(&self, ended: bool) -> bool {
         let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the channel is open and non-blocking; both pointers are valid for the write.
         let result =
             unsafe { sys::ibv_get_cq_event(self.channel.as_ptr(), &raw mut cq, &raw mut context) };
         if result != 0 {
+            if ended {
+                self.ended.store(true, Ordering::Relaxed);
+            }
             return false;
         }
         self.unacked.fetch_add(1, Ordering::Relaxed);
@@ -248,10 +259,12 @@ impl Notifier {
         if !*watching {
             shared.put(self.key, EventTarget::object(self));
         }
-        shared
-            .epoll
-            .once(self.fd(), self.key, *watching)
-            .map_err(|e| convert::failed("epoll_ctl", e, Subtype::ResourceTevd))?;
+        if let Some(fd) = self.live_fd() {
+            shared
+                .epoll
+                .once(fd, self.key, *watching)
+                .map_err(|e| convert::failed("epoll_ctl", e, Subtype::ResourceTevd))?;
+        }
         *watching = true;
         drop(watching);
         self.arm()
@@ -268,8 +281,8 @@ impl Notifier {
 }
 
 impl EventHandler for Notifier {
-    fn ready(&self, shared: &Arc<Shared>, key: u64, _ended: bool) {
-        if !self.drain() {
+    fn ready(&self, shared: &Arc<Shared>, key: u64, ended: bool) {
+        if !self.drain(ended) {
             // A waiter read the event first. It polls the queue itself, but core requested this upcall too.
             tracing::trace!(key, "completion event already taken");
         }

@@ -33,6 +33,9 @@ impl Lmr {
         accesses: &[u32],
         zero_based: bool,
     ) -> Result<Self> {
+        if zero_based {
+            pd.record_zero_based();
+        }
         // SAFETY: the PD is open; `_pd` is dropped after `mr` and keeps it open until then.
         let mr = unsafe { Mr::register(pd.raw(), address, length, accesses, zero_based) }?;
         Ok(Self {

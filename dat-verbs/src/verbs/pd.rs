@@ -1,7 +1,7 @@
 //! Protection domains: a DAT protection zone (PZ).
 
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use dat_core::error::{Result, Subtype};
@@ -15,6 +15,8 @@ use crate::verbs::mr::Mr;
 pub struct Pd {
     pd: NonNull<sys::ibv_pd>,
     pub(crate) adapter: Arc<Adapter>,
+    /// True once the PZ had a zero-based region.
+    zero_based: AtomicBool,
     unbind_region: OnceLock<Option<Mr>>,
 }
 
@@ -34,6 +36,7 @@ impl Pd {
             .map(|pd| Self {
                 pd,
                 adapter: Arc::clone(adapter),
+                zero_based: AtomicBool::new(false),
                 unbind_region: OnceLock::new(),
             })
             .ok_or_else(|| {
@@ -47,6 +50,19 @@ impl Pd {
 
     pub(crate) fn raw(&self) -> *mut sys::ibv_pd {
         self.pd.as_ptr()
+    }
+
+    /// Records that a zero-based region is registered.
+    pub(crate) fn record_zero_based(&self) {
+        self.zero_based.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the addresses in all segments of this PZ are virtual addresses. Those in a zero-based region are
+    /// offsets, which a driver library must not read as inline data. The load may be relaxed: a consumer that posts the
+    /// key of a region has it from the call that registered it.
+    #[inline(always)]
+    pub(crate) fn has_addresses_only(&self) -> bool {
+        !self.zero_based.load(Ordering::Relaxed)
     }
 
     /// Returns a region of eight bytes for unbinds. An unbind is a bind of length 0, and librxe dereferences the

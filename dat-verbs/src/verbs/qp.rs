@@ -227,6 +227,9 @@ impl Qp {
         let settings = &shared.settings;
         let foreign = if shared.roce { 0 } else { qp_mask::ROCE_ONLY };
 
+        if !shared.roce {
+            self.to_partition(&attr_for)?;
+        }
         let mut attr = zeroed_attr(state::IBV_QPS_RTR);
         let mut mask = attr_for(&mut attr)? & !foreign;
         if mask & qp_mask::MIN_RNR_TIMER != 0 {
@@ -260,6 +263,18 @@ impl Qp {
             attr.rnr_retry = settings.rnr_retry;
         }
         self.modify("RTS", &mut attr, mask)
+    }
+
+    /// Moves the queue pair, which is in INIT and uses the first partition key of its port, to the partition of the connection
+    /// manager's path: that of an IPoIB interface such as ib0.8001.
+    fn to_partition(&self, attr_for: &impl Fn(&mut sys::ibv_qp_attr) -> Result<i32>) -> Result<()> {
+        let mut attr = zeroed_attr(state::IBV_QPS_INIT);
+        let mask = attr_for(&mut attr)?;
+        if mask & qp_mask::PKEY_INDEX == 0 || attr.pkey_index == 0 {
+            return Ok(());
+        }
+        let mask = qp_mask::STATE | qp_mask::PKEY_INDEX;
+        self.modify("INIT in its partition", &mut attr, mask)
     }
 
     /// Moves to RTR and RTS along `path`.
@@ -359,7 +374,7 @@ impl Qp {
         if request.fence {
             flags |= send::FENCE;
         }
-        let inline = if request.length <= self.max_inline {
+        let inline = if request.length <= self.max_inline && self.pd.has_addresses_only() {
             send::INLINE
         } else {
             0
@@ -511,5 +526,78 @@ impl Drop for Qp {
                 convert::text(result)
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use dat_core::transport::WrId;
+
+    use super::*;
+    use crate::cm::rdma::id::{CmId, PortSpace};
+    use crate::sys::fake::{self, FakeContext};
+    use crate::verbs::lmr::Lmr;
+
+    fn queue_pair(adapter: &Arc<crate::adapter::Adapter>) -> Qp {
+        let pd = Arc::new(Pd::new(adapter).unwrap());
+        let cq = Arc::new(Cq::new(adapter, 16, Token::default()).unwrap());
+        let caps = QpCaps {
+            max_request: 4,
+            max_request_iov: 1,
+            ..QpCaps::default()
+        };
+        Qp::new(&pd, &caps, &cq, &cq, None, Token::default()).unwrap()
+    }
+
+    /// The driver library copies inline data from the address of its segment. That of a zero-based region is an offset, so
+    /// the process would end by SIGSEGV.
+    #[test]
+    fn data_of_a_zero_based_region_is_not_inline() {
+        let adapter = fake::adapter("inline=64");
+        let qp = queue_pair(&adapter);
+        let is_inline = || {
+            let request = Request {
+                id: WrId(1),
+                op: Op::Send,
+                iov: &[LmrTriplet {
+                    segment_length: 8,
+                    ..LmrTriplet::default()
+                }],
+                length: 8,
+                signaled: true,
+                solicited: false,
+                fence: false,
+            };
+            qp.post_send(&request).unwrap();
+            let flags = FakeContext::of(&adapter).send_flags.load(Ordering::Relaxed);
+            flags & send::INLINE != 0
+        };
+        assert!(is_inline());
+        let memory = [0_u8; 64];
+        let address = memory.as_ptr().addr();
+        let region = Lmr::register(&qp.pd, address, 64, &[0], false).unwrap();
+        assert!(is_inline());
+        let zero_based = Lmr::register(&qp.pd, address, 64, &[0], true).unwrap();
+        assert!(!is_inline());
+        drop((region, zero_based));
+    }
+
+    #[test]
+    fn a_connection_uses_the_partition_of_its_path() {
+        let adapter = fake::adapter("");
+        let qp = queue_pair(&adapter);
+        let partition = || FakeContext::of(&adapter).partition.load(Ordering::Relaxed);
+        assert_eq!(partition(), 0);
+        let id = CmId::new(&adapter.shared.channel, 1, PortSpace::Connection).unwrap();
+        let limits = PathLimits {
+            reads_in: 1,
+            reads_out: 1,
+        };
+        let attr_for =
+            |attr: &mut sys::ibv_qp_attr| Ok(id.qp_attr(attr).expect("the fake always answers"));
+        qp.to_rts(limits, attr_for).unwrap();
+        assert_eq!(partition(), fake::PARTITION);
     }
 }

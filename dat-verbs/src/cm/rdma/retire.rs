@@ -41,7 +41,8 @@ impl Retired {
 
     /// Waits until all ids are released.
     pub(crate) fn join(&self) {
-        for thread in std::mem::take(&mut *self.0.lock()) {
+        let threads = std::mem::take(&mut *self.0.lock());
+        for thread in threads {
             thread.join().ok();
         }
     }

@@ -63,7 +63,8 @@ impl Gids {
         }
         let second = roce.then(|| {
             let is_v2 = |gid: &Gid| device.is_roce_v2(port, gid.index.into());
-            of_address((0..=u8::MAX).map_while(entry), ip, is_v2)
+            // An address that was removed leaves an empty entry.
+            of_address((0..=u8::MAX).filter_map(entry), ip, is_v2)
         });
         entry(0).map(|first| Self {
             first,
@@ -202,6 +203,15 @@ mod tests {
         assert_eq!(find("10.9.0.1", &[]), Some(2));
         assert_eq!(find("fe80::1", &[1, 3]), Some(1));
         assert_eq!(find("10.9.0.2", &[1, 3]), None);
+    }
+
+    #[test]
+    fn an_empty_entry_does_not_end_the_table() {
+        let adapter = crate::sys::fake::adapter("");
+        let ip = IpAddr::from([127, 0, 0, 1]);
+        let gids = Gids::read(&adapter.shared.device, 1, ip, true, None);
+        let second = gids.and_then(|gids| gids.second);
+        assert_eq!(second, Some(gid(2, "127.0.0.1")));
     }
 
     #[test]
