@@ -340,6 +340,11 @@ impl Qp {
                 return;
             }
         };
+        // Over a channel the peer repeats all from here on, and takes answers in this order only. What waits would come too early, and no
+        // timeout repeats a request whose answer the peer has missed.
+        if job.is_some() && self.requester.path.lossless {
+            r.jobs.retain(|waiting| waiting.psn.is_before(psn));
+        }
         // An answer that still waits serves this request, too.
         let waiting = r.jobs.iter().any(|waiting| waiting.psn == psn);
         // A repeated request is queued only while about half of the jobs are free (`job_limit` is 2 * depth + 2); the peer
