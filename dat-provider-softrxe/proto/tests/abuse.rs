@@ -14,7 +14,7 @@ use common::stranger::{self, FOREIGN};
 use softrxe_proto::wire::cm::{CmMessage, Rep};
 use softrxe_proto::{
     Accept, Agreement, CmError, CmEvent, CmEventKind, CmId, Connect, Event, Meta, Op, Path, Psn,
-    QpState, Qpn, RejectReason, SendRequest, SidrReply, Status, service_id,
+    QpState, Qpn, RejectReason, Remote, SendRequest, SidrReply, Status, service_id,
 };
 
 const LONG: Duration = Duration::from_secs(200);
@@ -262,6 +262,30 @@ fn a_foreign_peer_that_is_gone_is_detected_when_another_request_claims_its_queue
     let broken = |event: &Event| matches!(event, Event::QpError { qpn, connection: Some(c), .. } if (*qpn, *c) == (qpns[1], id));
     assert!(pair.run_until(LONG, |p| p.sides[1].events.iter().any(broken)));
     assert_eq!(pair.sides[1].engine.qp_state(qpns[1]), Some(QpState::Error));
+}
+
+/// A probe has a deadline, which only a queue pair that sends handles: the engine would find it again without end.
+#[test]
+fn a_queue_pair_in_error_whose_peer_sends_another_request_is_not_probed() {
+    let mut pair = Pair::new("abuse_failed_claim");
+    let (qpns, _) = foreign_client(&mut pair, 77);
+    let wrong = Remote {
+        address: 0,
+        key: 0x1234,
+    };
+    let data = pair.sides[0].memory.register(vec![0; 4], ALL);
+    pair.post(0, qpns[0], &SendRequest::new(1, Op::Write(wrong), &[data]));
+    let failed = |pair: &Pair| pair.sides[1].engine.qp_state(qpns[1]) == Some(QpState::Error);
+    assert!(pair.run_until(LONG, |pair| failed(pair)));
+    // The consumer has not ended the connection yet.
+    let (from, to) = (pair.sides[0].address, pair.sides[1].address);
+    let req = stranger::req(from.ip(), to.ip(), SERVICE, (FOREIGN, 78, qpns[0]));
+    let now = pair.now;
+    let engine = &mut pair.sides[1].engine;
+    let before = engine.poll_timeout();
+    stranger::inject(engine, now, from, 5, &CmMessage::Req(req));
+    assert_eq!(engine.poll_timeout(), before);
+    pair.run_until(Duration::from_secs(1), |_| false);
 }
 
 /// A flood of requests to the second side, whose consumer answers none.

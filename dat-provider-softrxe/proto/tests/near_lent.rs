@@ -4,7 +4,7 @@ mod common;
 
 use common::channel;
 use common::memory::{ALL, at};
-use common::pair::Pair;
+use common::pair::{LATENCY, Pair};
 use softrxe_proto::{Op, QpState, Qpn, SendRequest, Sge, Status, near};
 
 const LENGTH: usize = 1_200_000;
@@ -132,6 +132,46 @@ fn what_cannot_be_read_is_repeated_and_copied() {
                 assert_eq!(pair.sides[0].engine.counters().timeouts, 0, "{what}");
             }
         }
+    });
+}
+
+/// The response of the second READ waits for room while both are repeated, and comes before that of the first, which the requester misses.
+#[test]
+fn a_read_whose_response_waited_while_it_was_repeated_completes() {
+    channel::run_over_channel(|| {
+        let (mut pair, [a, _]) = lending("lent_waited");
+        let memory = [0, 1].map(|i: usize| pair.sides[i].memory.clone());
+        memory[0].fail_pulls(0..1);
+        let source = memory[1].register(bytes(1), ALL);
+        let back = [0, 1].map(|_| memory[0].register(vec![0; 100_000], ALL));
+        let some = |pair: &mut Pair| {
+            let end = pair.now + 3 * LATENCY;
+            pair.run_until(3 * LATENCY, |_| false);
+            pair.now = end;
+        };
+        let post = |pair: &mut Pair, id: usize| {
+            let read = Op::Read(at(source));
+            pair.post(0, a, &SendRequest::new(id as u64, read, &[back[id]]));
+        };
+        pair.channels.as_mut().unwrap().stop(1, true);
+        post(&mut pair, 0);
+        some(&mut pair);
+        assert_eq!(memory[1].records_lent(), 1);
+        pair.channels.as_mut().unwrap().set_full(1, true);
+        post(&mut pair, 1);
+        some(&mut pair);
+        pair.channels.as_mut().unwrap().stop(1, false);
+        some(&mut pair);
+        assert_eq!(pair.sides[0].engine.counters().withdrawn, 1);
+        assert_eq!(pair.sides[1].engine.counters().duplicates, 2);
+        assert_eq!(memory[1].records_lent(), 1, "the second one waits");
+        pair.channels.as_mut().unwrap().set_full(1, false);
+        pair.run();
+        assert_eq!(statuses(&pair, 0), [Status::Success; 2]);
+        for to in &back {
+            assert!(memory[0].bytes(to) == bytes(1)[..100_000]);
+        }
+        assert_eq!(pair.sides[0].engine.counters().timeouts, 0);
     });
 }
 

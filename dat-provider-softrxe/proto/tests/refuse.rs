@@ -465,3 +465,18 @@ over_both_links!(
     a_local_request_completes_in_its_turn,
     a_hostile_peer_changes_only_what_it_was_granted,
 );
+
+/// A connection that was never made has no depth of READs.
+#[test]
+fn a_read_is_flushed_in_error_whatever_the_depth() {
+    let mut pair = Pair::new("refuse_flushed_read");
+    let qpn = pair.sides[0].qp();
+    let to = pair.sides[0].memory.register(vec![0; 8], ALL);
+    let now = pair.now;
+    pair.sides[0].engine.fail_qp(now, qpn);
+    let read = Op::Read(remote(&to, 0));
+    pair.post(0, qpn, &SendRequest::new(1, read, &[to]));
+    pair.run();
+    let statuses = pair.sides[0].completions.iter().map(|c| c.status);
+    assert_eq!(statuses.collect::<Vec<_>>(), [Status::Flushed]);
+}

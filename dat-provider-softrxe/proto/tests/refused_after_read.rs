@@ -72,3 +72,52 @@ fn the_read_completes_if_its_response_was_overtaken() {
     assert_eq!(pair.sides[0].memory.bytes(&back), [7; LENGTH]);
     assert_eq!(pair.sides[0].engine.counters().timeouts, 0);
 }
+
+#[test]
+fn a_send_between_the_read_and_the_refused_request_completes() {
+    let mut pair = Pair::new("refused_after_send");
+    let [a, b] = pair.connected();
+    let memory = [0, 1].map(|i: usize| pair.sides[i].memory.clone());
+    let back = memory[0].register(vec![0; LENGTH], ALL);
+    let there = memory[1].register(vec![7; LENGTH], ALL);
+    pair.receive(1, b, 9, &[]);
+    let late: Kept = Kept::default();
+    let kept = Rc::clone(&late);
+    pair.filter = Box::new(move |packet| {
+        let is_answer = packet.bytes[0] == Opcode::ReadResponseOnly as u8;
+        if is_answer {
+            kept.borrow_mut().push(packet.clone());
+        }
+        !is_answer
+    });
+    let wrong = Remote {
+        key: there.key ^ 1,
+        ..at(there)
+    };
+    let sges = [back];
+    let requests = [
+        SendRequest::new(1, Op::Read(at(there)), &sges),
+        SendRequest::new(2, Op::Send, &[]),
+        SendRequest::new(3, Op::Write(wrong), &sges),
+        SendRequest::new(4, Op::Send, &[]),
+    ];
+    for request in &requests {
+        pair.post(0, a, request);
+    }
+    // The NAK arrives before the response.
+    pair.run_until(common::pair::LATENCY * 8, |_| false);
+    assert_eq!(statuses(&pair), []);
+    let response = late.borrow_mut().pop().expect("a response");
+    pair.deliver(&response);
+    pair.run();
+    let received = pair.sides[1].completions.iter().map(|c| c.status);
+    assert_eq!(received.collect::<Vec<_>>(), [Status::Success]);
+    let expected = [
+        Status::Success,
+        Status::Success,
+        Status::RemoteAccess,
+        Status::Flushed,
+    ];
+    assert_eq!(statuses(&pair), expected);
+    assert_eq!(pair.sides[0].engine.counters().timeouts, 0);
+}

@@ -89,12 +89,14 @@ impl Qp {
         }
     }
 
-    /// Fails the refused request, if the answers to all requests before it have arrived.
+    /// Fails the refused request, if the responses to all READs and atomics before it have arrived. The refusal acknowledges all other
+    /// requests before it.
     fn fail_refused<M>(&mut self, cx: &mut Context<'_, M>) {
-        let r = &self.requester;
-        if let Some((psn, status)) = r.refused
-            && r.una == psn
-        {
+        let Some((psn, status)) = self.requester.refused else {
+            return;
+        };
+        self.acknowledge(cx, psn);
+        if self.requester.una == psn {
             self.fail_head(cx, status);
         }
     }

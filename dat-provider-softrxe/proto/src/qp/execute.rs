@@ -50,7 +50,7 @@ impl Qp {
             RequestKind::Atomic => return self.execute_atomic(cx, packet),
         }
         let r = &mut self.responder;
-        r.expected = r.expected.plus(psns(length as u32, mtu as u32));
+        r.expect_after(psns(length as u32, mtu as u32));
         if position.ends() {
             r.msn = r.msn.wrapping_add(1) & 0xff_ffff;
             r.current = Current::None;
@@ -169,7 +169,7 @@ impl Qp {
             return Err(Refusal::INVALID);
         }
         let (first, packets) = (packet.bth.psn, reth.length.div_ceil(r.mtu).max(1));
-        r.expected = first.plus(packets);
+        r.expect_after(packets);
         r.msn = r.msn.wrapping_add(1) & 0xff_ffff;
         r.keep_for_duplicates(Resource::Read {
             reth,
@@ -213,7 +213,7 @@ impl Qp {
         let access = self.remote(rkey, Rights::REMOTE_ATOMIC);
         let original = cx.memory.atomic(&access, va, op).map_err(refusal)?;
         let (r, psn) = (&mut self.responder, packet.bth.psn);
-        r.expected = psn.plus(1);
+        r.expect_after(1);
         r.msn = r.msn.wrapping_add(1) & 0xff_ffff;
         r.keep_for_duplicates(Resource::Atomic { psn, original });
         r.jobs.push_back(Job {

@@ -344,6 +344,10 @@ impl Qp {
         // The request completes before the message that acknowledges it, as on adapters: programs with one queue for both rely on it.
         if let Some(psn) = arrival.acknowledged {
             self.handle_ack(cx, psn);
+            // A local request that failed was next, and has ended the queue pair: its receive was flushed, so the peer gets no acknowledgement.
+            if !self.state.receives() {
+                return true;
+            }
         }
         let r = &mut self.responder;
         r.executed_one();

@@ -117,8 +117,10 @@ impl Qp {
     /// Starts a probe because the peer may be gone. Returns true if there is a probe to send; outstanding requests make it
     /// unnecessary.
     pub(crate) fn probe_suspect<M>(&mut self, cx: &Context<'_, M>) -> bool {
-        // The cause may be forged, so the loss of a few packets must not end the connection.
-        !self.is_busy()
+        // The cause may be forged, so the loss of a few packets must not end the connection. A queue pair that does not send would never handle
+        // the probe's deadline.
+        self.state.sends()
+            && !self.is_busy()
             && self
                 .keepalive
                 .start_probe(cx.now, cx.config.ack_timeout, SUSPECT_RETRIES)
@@ -126,6 +128,9 @@ impl Qp {
 
     /// Sends one probe for the connection manager, which keeps its own deadline.
     pub(crate) fn probe_once(&mut self) {
+        if !self.state.sends() {
+            return;
+        }
         self.keepalive.probe = Some(Probe {
             unanswered: 0,
             retries: 0,

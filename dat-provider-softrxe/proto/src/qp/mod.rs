@@ -233,7 +233,7 @@ impl Qp {
             QpKind::Ud => Some(cx.config.mtu),
             QpKind::Rc => None,
         };
-        let length = self.requester.admit(request, mtu)?;
+        let length = self.requester.admit(request, mtu, self.state.sends())?;
         cx.out.reserve_completion(self.init.send_cq)?;
         self.requester.post(request, length);
         self.requester.start_timer(cx.now, cx.config.ack_timeout);

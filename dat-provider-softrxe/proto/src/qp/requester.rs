@@ -138,11 +138,12 @@ impl Requester {
     }
 
     /// Checks a request and makes room for it. Returns the length of its message. `datagram` is the longest datagram, for a UD
-    /// queue pair.
+    /// queue pair. Requests that are not `sent`, but flushed, need no depth: a connection that was never made has none.
     pub(super) fn admit(
         &mut self,
         request: &SendRequest<'_>,
         datagram: Option<u16>,
+        sent: bool,
     ) -> Result<u32, PostError> {
         let length = self.ring.admit(request.sges)?;
         let unsupported = Err(PostError::Unsupported("this operation"));
@@ -158,7 +159,7 @@ impl Requester {
         if atomic && length != 8 {
             return Err(PostError::Length(u64::from(length)));
         }
-        if self.path.depth == 0 && (atomic || matches!(request.op, Op::Read(_))) {
+        if sent && self.path.depth == 0 && (atomic || matches!(request.op, Op::Read(_))) {
             return Err(PostError::Unsupported(
                 "READs and atomics: the connection was made with initiator depth 0",
             ));

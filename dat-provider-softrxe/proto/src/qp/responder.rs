@@ -18,6 +18,11 @@ use crate::time::Time;
 use crate::wire::{Nak, Reth, Syndrome};
 use crate::work::{Sge, Status};
 
+/// Half of all PSNs: how far back a repetition can be.
+const HALF: u32 = 1 << 23;
+/// The requests kept for repetition are looked through each time that bits of the PSN from this one on change: four times in all PSNs.
+const FORGET_BITS: u32 = 22;
+
 /// The message that is being received.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Current {
@@ -44,6 +49,16 @@ pub(super) enum Resource {
         psn: Psn,
         original: u64,
     },
+}
+
+impl Resource {
+    /// Returns the first PSN and the number of PSNs.
+    const fn span(&self) -> (Psn, u32) {
+        match *self {
+            Self::Read { first, packets, .. } => (first, packets),
+            Self::Atomic { psn, .. } => (psn, 1),
+        }
+    }
 }
 
 /// Responses to send.
@@ -187,10 +202,7 @@ impl Responder {
     pub(super) fn acknowledged(&self) -> Psn {
         let mut end = self.expected;
         for resource in self.resources.iter().rev() {
-            let (first, packets) = match *resource {
-                Resource::Read { first, packets, .. } => (first, packets),
-                Resource::Atomic { psn, .. } => (psn, 1),
-            };
+            let (first, packets) = resource.span();
             if first.plus(packets) != end {
                 break;
             }
@@ -205,10 +217,32 @@ impl Responder {
         self.resources.iter().any(begins)
     }
 
+    /// Moves `expected` on by the PSNs of a request.
+    pub(super) fn expect_after(&mut self, packets: u32) {
+        let next = self.expected.plus(packets);
+        if (next.value() ^ self.expected.value()) >> FORGET_BITS != 0 {
+            self.forget_distant(packets);
+        }
+        self.expected = next;
+    }
+
+    /// Forgets the READs and atomics that no repetition can name after `packets` more PSNs. Their PSNs come again, for other requests.
+    #[cold]
+    fn forget_distant(&mut self, packets: u32) {
+        let expected = self.expected;
+        self.resources.retain(|resource| {
+            let (first, count) = resource.span();
+            // Each resource is looked at before it is 2^24 PSNs behind, so this has not wrapped.
+            let behind = expected.minus(first.plus(count).value()).value();
+            behind + packets <= HALF
+        });
+    }
+
     /// Records that the expected packet, which is a message, was executed.
-    pub(super) const fn executed_one(&mut self) {
+    #[inline]
+    pub(super) fn executed_one(&mut self) {
         self.reported = false;
-        self.expected = self.expected.plus(1);
+        self.expect_after(1);
         self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
     }
 
@@ -306,6 +340,11 @@ impl Qp {
                 return;
             }
         };
+        // Over a channel the peer repeats all from here on, and takes answers in this order only. What waits would come too early, and no
+        // timeout repeats a request whose answer the peer has missed.
+        if job.is_some() && self.requester.path.lossless {
+            r.jobs.retain(|waiting| waiting.psn.is_before(psn));
+        }
         // An answer that still waits serves this request, too.
         let waiting = r.jobs.iter().any(|waiting| waiting.psn == psn);
         // A repeated request is queued only while about half of the jobs are free (`job_limit` is 2 * depth + 2); the peer
@@ -348,4 +387,71 @@ fn tail_of(found: &Resource, psn: Psn, tail: &Reth, mtu: u32) -> bool {
     tail.rkey == reth.rkey
         && tail.va == reth.va.wrapping_add(u64::from(offset))
         && tail.length <= reth.length.saturating_sub(offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn responder(expected: u32) -> Responder {
+        let mut responder = Responder::with(Vec::new(), VecDeque::new(), VecDeque::new());
+        (responder.expected, responder.depth) = (Psn::new(expected), 4);
+        responder
+    }
+
+    /// Executes a READ of this number of packets.
+    fn read(responder: &mut Responder, packets: u32) {
+        let reth = Reth {
+            va: 0,
+            rkey: 0,
+            length: packets,
+        };
+        let first = responder.expected;
+        responder.expect_after(packets);
+        responder.keep_for_duplicates(Resource::Read {
+            reth,
+            first,
+            packets,
+        });
+    }
+
+    #[test]
+    fn a_send_with_the_psn_of_an_old_read_is_acknowledged() {
+        for start in [0x3f_ffff, 0xff_fffe] {
+            let mut responder = responder(start);
+            read(&mut responder, 2);
+            responder.keep_for_duplicates(Resource::Atomic {
+                psn: Psn::new(start + 2),
+                original: 1,
+            });
+            responder.expect_after(1);
+            // READs and atomics are acknowledged by their responses only.
+            assert_eq!(responder.acknowledged(), Psn::new(start).minus(1));
+            for count in 1..=(1 << 24) + 3 {
+                responder.executed_one();
+                let newest = Psn::new(start + 2 + count);
+                assert_eq!(responder.acknowledged(), newest, "after {count} SENDs");
+            }
+            assert_eq!(responder.resources.len(), 0);
+        }
+    }
+
+    #[test]
+    fn requests_that_a_repetition_can_name_are_kept() {
+        let mut responder = responder(0xff_0000);
+        read(&mut responder, HALF);
+        read(&mut responder, 1);
+        for _ in 0..HALF - 1 {
+            responder.executed_one();
+        }
+        assert_eq!(responder.resources.len(), 2);
+        // The longest READs, one after the other.
+        for _ in 0..9 {
+            read(&mut responder, HALF);
+            let kept = responder.resources.iter().map(|r| r.span().1);
+            assert!(kept.sum::<u32>() <= 2 * HALF);
+            let first = responder.resources.back().map(|r| r.span().0);
+            assert_eq!(first, Some(responder.expected.minus(HALF)));
+        }
+    }
 }

@@ -79,6 +79,7 @@ struct Direction {
     sent: u64,
     freed: u64,
     stopped: bool,
+    full: bool,
 }
 
 /// All directions, by sender and receiver.
@@ -106,6 +107,11 @@ impl Channels {
         self.directions[from][1 - from].stopped = stopped;
     }
 
+    /// Takes all room for what `from` sends to the other side, or gives it back.
+    pub fn set_full(&mut self, from: usize, full: bool) {
+        self.directions[from][1 - from].full = full;
+    }
+
     /// Returns the bytes of records that `from` has sent to the other side, and those that were consumed.
     pub fn progress(&self, from: usize) -> (u64, u64) {
         let direction = &self.directions[from][1 - from];
@@ -114,6 +120,9 @@ impl Channels {
 
     fn room(&self, from: usize, to: usize) -> usize {
         let direction = &self.directions[from][to];
+        if direction.full {
+            return 0;
+        }
         let used = (direction.sent - direction.freed) as usize;
         self.room.unwrap_or(ROOM) - used
     }

@@ -18,7 +18,7 @@ use crate::time::Time;
 use crate::wire::icrc_cache::IcrcCache;
 use crate::wire::packet::RecordHeaders;
 use crate::wire::{Nak, Syndrome};
-use crate::work::{Remote, SendRequest, Status};
+use crate::work::{Remote, SendRequest};
 
 const KEY: u32 = 7;
 const MTU: u16 = 1024;
@@ -499,31 +499,14 @@ fn a_receiver_leaves_what_the_general_path_leaves() {
     }
 }
 
-/// Compares what a record has led to. The express path completes the receive before the requests that are acknowledged with it. A failed local
-/// request that is next then ends the queue pair after the message, on the general path before it.
+/// Compares what a record has led to. The express path places the payload first: where an acknowledgement ends the queue pair, the general
+/// path does not place it.
 fn assert_same_end(express: &mut Bench, general: &mut Bench, what: &str) {
-    let completed = express.completions();
+    assert_eq!(express.completions(), general.completions(), "{what}");
+    assert_eq!(express.state(), general.state(), "{what}");
     if general.qp.state().receives() {
-        let sorted = |mut all: Vec<Completion>| {
-            all.sort_by_key(|completion| completion.wr_id);
-            all
-        };
-        assert_eq!(sorted(completed), sorted(general.completions()), "{what}");
-        assert_eq!(express.state(), general.state(), "{what}");
         assert_eq!(express.copies(), general.copies(), "{what}");
-        return;
     }
-    assert!(!express.qp.state().receives(), "{what}");
-    let received = |all: &[Completion]| {
-        let all = all.iter();
-        all.filter(|completion| completion.op == CompletedOp::Receive)
-            .map(|completion| (completion.wr_id, completion.status))
-            .collect::<Vec<_>>()
-    };
-    let flushed = received(&general.completions());
-    let arrived = received(&completed);
-    assert!(flushed.iter().all(|(_, status)| *status == Status::Flushed));
-    assert_eq!(arrived.len(), flushed.len(), "{what}");
 }
 
 #[test]
