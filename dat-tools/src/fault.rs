@@ -34,6 +34,7 @@ pub(crate) fn run(arguments: &Fault, json: bool) -> Outcome {
         settings += &format!(" seed={seed}");
     }
     let conf = wrapped::configure(&arguments.ia, &settings, &folder)?;
+    let output = wrapped::create(arguments.output.as_deref())?;
     let status = wrapped::run(&arguments.program, &conf)?;
     let mut lines = Vec::new();
     for file in folder.files("log")? {
@@ -46,8 +47,8 @@ pub(crate) fn run(arguments: &Fault, json: bool) -> Outcome {
     } else {
         table(&parsed(&lines)?)
     };
-    match &arguments.output {
-        Some(path) => wrapped::create(path)?.write_all(text.as_bytes())?,
+    match output {
+        Some(mut file) => file.write_all(text.as_bytes())?,
         None => crate::out::text(&text),
     }
     wrapped::ended(status)

@@ -223,12 +223,17 @@ pub(crate) fn ended(status: u8) -> Outcome {
     }
 }
 
-/// Opens the file for a report.
+/// Opens the file for a report, if one is named. That is before the program runs, as a report that cannot be written afterwards is lost.
 ///
 /// # Errors
 /// It cannot be created.
-pub(crate) fn create(path: &Path) -> Outcome<File> {
-    File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()).into())
+pub(crate) fn create(path: Option<&Path>) -> Outcome<Option<File>> {
+    let Some(path) = path else {
+        return Ok(None);
+    };
+    let file = File::create(path);
+    let file = file.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    Ok(Some(file))
 }
 
 #[cfg(test)]
