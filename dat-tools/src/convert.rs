@@ -17,7 +17,7 @@ use crate::{Outcome, Reported, read};
 /// Converts one file. Faulty entries are reported and left out; the status tells.
 pub(crate) fn run(arguments: &Convert, json: bool) -> Outcome {
     let found = match &arguments.file {
-        Some(path) => read::file(path, arguments.to == Some(Form::Classic))?,
+        Some(path) => read::file("convert", path, arguments.to == Some(Form::Classic))?,
         None => read::configuration()?.pop().ok_or("there is no dat.conf")?,
     };
     let other = if is_toml(&found.path) {

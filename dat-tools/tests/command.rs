@@ -517,3 +517,19 @@ fn what_is_written_is_described_as_json() {
     );
     assert!(err(&again).contains("exists; --force"), "{}", err(&again));
 }
+
+#[test]
+fn what_cannot_be_converted_is_named_with_a_remedy_that_helps() {
+    let (dir, path) = conf(LINE);
+    let fifo = dir.path().join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo runs").success());
+    let convert = |file: &Path| err(&dat(&["convert", &file.display().to_string()], &path));
+    let said = convert(&fifo);
+    assert!(said.contains("pipe it into `dat convert -`"), "{said}");
+    let said = convert(dir.path());
+    assert!(
+        said.contains("it is a folder") && !said.contains("pipe"),
+        "{said}"
+    );
+}
