@@ -25,9 +25,13 @@ pub(crate) fn file(command: &str, path: &Path, toml: bool) -> Outcome<Found> {
     if path == Path::new("-") {
         let mut bytes = Vec::new();
         io::stdin()
-            .take(LARGEST)
+            .take(LARGEST + 1)
             .read_to_end(&mut bytes)
             .map_err(|error| format!("standard input: {error}"))?;
+        // A part of it might be well-formed.
+        if bytes.len() as u64 > LARGEST {
+            return Err(format!("standard input has more than {} MiB", LARGEST >> 20).into());
+        }
         let path = if toml { "stdin.toml" } else { "stdin" };
         return Ok(Found {
             path: path.into(),

@@ -533,3 +533,23 @@ fn what_cannot_be_converted_is_named_with_a_remedy_that_helps() {
         "{said}"
     );
 }
+
+#[test]
+fn standard_input_is_taken_whole_or_not_at_all() {
+    use std::io::Write as _;
+    let (_dir, path) = conf(LINE);
+    let mut check = command(&["check", "-"], &path);
+    let piped = check.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("dat runs");
+    let mut input = child.stdin.take().expect("a pipe");
+    // The fault is in the part that is too much. The command may end before it has all.
+    let _ = input.write_all(format!("#{}\nwrong\n", "x".repeat(16 << 20)).as_bytes());
+    drop(input);
+    let checked = child.wait_with_output().expect("it ends");
+    assert_eq!(checked.status.code(), Some(1));
+    let said = err(&checked);
+    assert!(
+        said.contains("standard input has more than 16 MiB"),
+        "{said}"
+    );
+}
