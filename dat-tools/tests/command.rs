@@ -146,6 +146,11 @@ fn a_value_out_of_range_is_refused_with_the_option_and_what_is_allowed() {
             "'-2' for '--interval",
             "seconds from 0 to 86400",
         ),
+        (
+            "fault a -s 9223372036854775808 -- true",
+            "'9223372036854775808' for '--seed",
+            "number from 0 to 9223372036854775807",
+        ),
         ("serve -p 0", "'0' for '--port", "number from 1 to "),
         (
             "counters a -w --interval 0",
