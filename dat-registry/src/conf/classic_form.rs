@@ -36,6 +36,7 @@ pub(super) fn parse(decoded: &Decoded<'_>, path: &Path, parsed: &mut Parsed) {
         };
         let split = words(line);
         let comment = split.as_ref().ok().and_then(|split| split.comment);
+        parsed.comments += usize::from(comment.is_some());
         if let Some((column, ConfErrorKind::Encoding(byte))) =
             comment.and_then(|from| decoded.wrong_between(origin.line, from, usize::MAX))
         {
