@@ -5,8 +5,10 @@ use dat_core::ia_params::{IaParams, IaParamsError};
 use crate::fault::ScriptError;
 
 /// What the library declares to `dat check` and to the TOML form (`dat_rs_settings`).
-pub(crate) const DECLARED: &str =
-    "filter one-of trace fault\ninner text\nfile text\nscript text\nseed number\n";
+pub(crate) const DECLARED: &str = "filter one-of trace fault\ninner text\nfile text\nscript text\nseed number\nscript only filter fault\nseed only filter fault\n";
+
+/// The largest number that a declaration has, so that what `dat check` refuses is refused here.
+const LARGEST_SEED: u64 = i64::MAX as u64;
 
 /// The keys of [`DECLARED`].
 const KEYS: &[&str] = &["filter", "inner", "file", "script", "seed"];
@@ -113,7 +115,7 @@ impl Settings {
 
 fn fault(params: &IaParams) -> Result<Kind, SettingsError> {
     let script = params.settings.get("script").cloned();
-    let seed = params.number("seed", 0..=u64::MAX)?;
+    let seed = params.number("seed", 0..=LARGEST_SEED)?;
     if script.is_none() && seed.is_none() {
         return Err(SettingsError::Missing {
             key: "script",
@@ -173,6 +175,25 @@ mod tests {
         ] {
             let error = Settings::parse(text).expect_err(text).to_string();
             assert!(error.contains(named), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_check_refuses_what_an_open_refuses() {
+        let declared = dat_registry::settings::Declared::parse(DECLARED);
+        for (params, is_good) in [
+            ("filter=trace", true),
+            ("filter=fault seed=9223372036854775807", true),
+            ("filter=fault seed=9223372036854775808", false),
+            ("filter=trace seed=1", false),
+            ("filter=trace script=/f", false),
+        ] {
+            let params = format!("{params} inner=a file=/x");
+            let line = format!("t u2.0 threadsafe default l v.1.0 \"{params}\" \"\"");
+            let parsed = dat_registry::conf::parse(line.as_bytes(), "t".as_ref());
+            let found = declared.check(&parsed.entries[0]);
+            assert_eq!(found.is_empty(), is_good, "{params}: {found:?}");
+            assert_eq!(Settings::parse(&params).is_ok(), is_good, "{params}");
         }
     }
 }

@@ -152,13 +152,8 @@ impl Catalog {
     }
 
     fn fault_of(&self, alias: &Alias) -> Option<ConfErrorKind> {
-        let target = alias.target.clone();
         if self.target_of(&alias.target).is_none() {
-            return Some(if self.leads_back(alias) {
-                ConfErrorKind::Loop(target)
-            } else {
-                ConfErrorKind::NoTarget(target)
-            });
+            return Some(self.why_no_target(alias));
         }
         // The alias counts for a version of the API that its target has, if no entry of its name does.
         let rank = self.rank(&alias.origin);
@@ -175,19 +170,22 @@ impl Catalog {
             })
     }
 
-    /// Returns true if the names that an alias leads to include its own.
-    fn leads_back(&self, alias: &Alias) -> bool {
-        let mut name = &alias.target;
-        for _ in 0..=self.parsed.aliases.len() {
-            if alias.is_for(name) {
-                return true;
+    /// Returns the fault of an alias that leads to no entry. No longer chain is followed than for a request: programs do this for
+    /// each alias when they read the file.
+    fn why_no_target(&self, alias: &Alias) -> ConfErrorKind {
+        let target = alias.target.clone();
+        let mut seen = vec![&alias.target];
+        while seen.len() <= LONGEST_CHAIN {
+            let name = seen[seen.len() - 1];
+            let Some(next) = self.alias(name).map(|next| &next.target) else {
+                return ConfErrorKind::NoTarget(target);
+            };
+            if alias.is_for(name) || seen.contains(&next) {
+                return ConfErrorKind::Loop(target);
             }
-            match self.alias(name) {
-                Some(next) => name = &next.target,
-                None => return false,
-            }
+            seen.push(next);
         }
-        true
+        ConfErrorKind::LongChain(target, LONGEST_CHAIN)
     }
 
     /// Returns the position of a line's file: a lower one wins.
@@ -559,6 +557,32 @@ mod tests {
             find(&with_default, "ofa-v2-ib0"),
             is("ofa-v2-ib0", "v.so", "ib0 0")
         );
+    }
+
+    #[test]
+    fn a_chain_of_aliases_that_is_too_long_is_named() {
+        let entry = "n10 u2.0 threadsafe default a.so v.1.0 \"\" \"\"\n";
+        let chain = |count: u32| -> String {
+            (0..count)
+                .map(|n| format!("alias n{n} n{}\n", n + 1))
+                .collect()
+        };
+        let said = |text: &str| -> Vec<String> {
+            let parsed = conf::parse(text.as_bytes(), Path::new("t.conf"));
+            let catalog = Catalog::new(parsed, vec!["t.conf".into()]);
+            catalog.faults().iter().map(ToString::to_string).collect()
+        };
+        let faults = said(&(chain(10) + entry));
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        let wants = "t.conf:1:10: the alias stands for \"n1\", and more than 8 aliases follow";
+        assert!(faults[0].starts_with(wants), "{faults:?}");
+        for (text, wants) in [
+            ("alias a b\nalias b c\n", "which no entry has"),
+            ("alias a b\nalias b b\n", "which leads back"),
+            ("alias a b\nalias b a\n", "which leads back"),
+        ] {
+            assert!(said(text)[0].contains(wants), "{:?}", said(text));
+        }
     }
 
     #[test]

@@ -68,6 +68,14 @@ pub enum ElfError {
     /// The file is something else.
     #[error("is no shared object (no ELF header)")]
     NotElf,
+    /// The file ends before what has to be mapped: a copy that was interrupted.
+    #[error("is cut off: it has {has} bytes, and its header tells of {wants}; copy it again")]
+    CutOff {
+        /// Bytes of the file.
+        has: usize,
+        /// End of the last segment.
+        wants: usize,
+    },
 }
 
 impl Object {
@@ -92,7 +100,32 @@ impl Object {
                 u16::from_be_bytes(code)
             },
         };
-        Ok(Self { bytes, machine })
+        let object = Self { bytes, machine };
+        // The dynamic loader maps it without looking, and ends the program with SIGBUS.
+        let (has, wants) = (object.bytes.len(), object.end_of_segments());
+        match wants {
+            Some(wants) if wants > has => Err(ElfError::CutOff { has, wants }),
+            _ => Ok(object),
+        }
+    }
+
+    /// Returns the end of the last loaded segment in the file; `None` if the segments cannot be read.
+    fn end_of_segments(&self) -> Option<usize> {
+        if (self.machine.bits, self.machine.little) != (64, true) {
+            return None;
+        }
+        let (headers, entry, count) = (
+            self.number(32, 8)?,
+            self.number(54, 2)?,
+            self.number(56, 2)?,
+        );
+        let ends = (0..count).filter_map(|at| {
+            let header = headers + at * entry;
+            // PT_LOAD
+            let is_loaded = self.number(header, 4)? == 1;
+            is_loaded.then_some(self.number(header + 8, 8)? + self.number(header + 32, 8)?)
+        });
+        ends.max()
     }
 
     /// Returns the machine that the object is for.
@@ -194,6 +227,15 @@ mod tests {
         assert_eq!(object.exports("ini"), Some(false));
         assert_eq!(object.variable("words"), Some(&b"hello\0"[..]));
         let mut other = fs::read(&library).unwrap();
+        // A copy that was interrupted. Without the section headers at its end it still loads.
+        fs::write(&library, &other[..1000]).unwrap();
+        let cut_off = Object::read(&library).unwrap_err();
+        assert!(
+            cut_off.to_string().contains("it has 1000 bytes"),
+            "{cut_off}"
+        );
+        fs::write(&library, &other[..other.len() - 64]).unwrap();
+        assert!(Object::read(&library).is_ok());
         other[18] = 183 ^ 62 ^ OWN.code as u8;
         fs::write(&library, &other).unwrap();
         assert_ne!(Object::read(&library).unwrap().machine(), OWN);

@@ -22,6 +22,7 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 pub use crate::classic::AddProvider;
 use crate::classic::{self, RegistryFunctions};
 use crate::conf::Entry;
+use crate::elf::ElfError;
 use crate::forked::CHILDREN;
 use crate::library::{self, LibraryError};
 use crate::registrations::{Registered, Table};
@@ -395,6 +396,20 @@ fn open(
     folders: &[PathBuf],
     classic: Option<RegistryFunctions>,
 ) -> Result<OpenLibrary, LoadError> {
+    // The dynamic loader would end the program with SIGBUS.
+    if let Err(
+        source @ LibraryError::File {
+            source: ElfError::CutOff { .. },
+            ..
+        },
+    ) = library::locate(&entry.library, folders)
+    {
+        return Err(LoadError::Library {
+            origin: entry.origin.to_string(),
+            library: entry.library.clone(),
+            source,
+        });
+    }
     let first = match open_path(OsStr::new(&entry.library), classic) {
         Ok(library) => return Ok(library),
         Err(error) => error,

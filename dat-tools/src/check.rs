@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &Check, json: bool) -> Outcome {
                 all.notes.extend(folder::notes(path, &programs));
                 folder::files(path)?
             } else {
-                vec![read::file(path, arguments.toml)?]
+                vec![read::file("check", path, arguments.toml)?]
             };
             let of_files = judge(&files, &mut all);
             let is_own = |other: &Found| files.iter().any(|file| file.path == other.path);

@@ -33,14 +33,14 @@ pub(crate) fn process(words: &[String]) -> Outcome {
 
 /// Judges the provider and prints the report.
 pub(crate) fn run(arguments: &Conform, json: bool) -> Outcome {
-    let Some(name) = arguments.subject.as_deref().filter(|_| !arguments.list) else {
-        list(arguments, json);
-        return Ok(());
-    };
     if let Some(page) = unknown_page(&arguments.page) {
         eprintln!("dat: no statement has the page {page:?}; `dat conform --list` prints the pages");
         return Err(Status(USAGE).into());
     }
+    let Some(name) = arguments.subject.as_deref().filter(|_| !arguments.list) else {
+        list(arguments, json);
+        return Ok(());
+    };
     let subjects = subject::find(name, arguments.params.as_deref(), arguments.api)?;
     let program = std::env::current_exe()?;
     let plan = Plan {

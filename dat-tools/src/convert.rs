@@ -17,7 +17,7 @@ use crate::{Outcome, Reported, read};
 /// Converts one file. Faulty entries are reported and left out; the status tells.
 pub(crate) fn run(arguments: &Convert, json: bool) -> Outcome {
     let found = match &arguments.file {
-        Some(path) => read::file(path, arguments.to == Some(Form::Classic))?,
+        Some(path) => read::file("convert", path, arguments.to == Some(Form::Classic))?,
         None => read::configuration()?.pop().ok_or("there is no dat.conf")?,
     };
     let other = if is_toml(&found.path) {
@@ -65,10 +65,7 @@ pub(crate) fn run(arguments: &Convert, json: bool) -> Outcome {
         .filter(|e| e.kind.effect() != Effect::Warning)
         .map(ToString::to_string)
         .collect();
-    let comments = bytes
-        .split(|b| *b == b'\n')
-        .filter(|line| line.contains(&b'#'))
-        .count();
+    let comments = parsed.comments;
     let output = arguments.output.as_deref();
     if json {
         let rest = json!({
@@ -86,7 +83,8 @@ pub(crate) fn run(arguments: &Convert, json: bool) -> Outcome {
     }
     bad.iter().for_each(|error| eprintln!("{error}"));
     if comments > 0 {
-        eprintln!("dat: comments are not converted ({comments} lines have one)");
+        let lines = crate::out::plural(comments, "line has", "lines have");
+        eprintln!("dat: comments are not converted ({lines} one)");
     }
     read::write(&text, output, arguments.force)?;
     match bad.len() {

@@ -34,6 +34,7 @@ pub(crate) fn run(arguments: &Fault, json: bool) -> Outcome {
         settings += &format!(" seed={seed}");
     }
     let conf = wrapped::configure(&arguments.ia, &settings, &folder)?;
+    let output = wrapped::create(arguments.output.as_deref())?;
     let status = wrapped::run(&arguments.program, &conf)?;
     let mut lines = Vec::new();
     for file in folder.files("log")? {
@@ -46,25 +47,27 @@ pub(crate) fn run(arguments: &Fault, json: bool) -> Outcome {
     } else {
         table(&parsed(&lines)?)
     };
-    match &arguments.output {
-        Some(path) => wrapped::create(path)?.write_all(text.as_bytes())?,
+    match output {
+        Some(mut file) => file.write_all(text.as_bytes())?,
         None => crate::out::text(&text),
     }
     wrapped::ended(status)
 }
 
-/// Returns the path of the script, or of a copy: the program may change its folder, and a path in dat.conf cannot have blanks.
+/// Returns the path of the script, or of a copy: the program may change its folder, a path in dat.conf cannot have blanks, and a pipe, as
+/// shells make it for `<(...)`, can be read once.
 fn usable(script: &Path, folder: &Folder) -> Outcome<PathBuf> {
     let unreadable = |error| format!("cannot read {}: {error}", script.display());
-    let full = script.canonicalize().map_err(unreadable)?;
-    let text = full
-        .to_str()
-        .filter(|text| !text.contains(char::is_whitespace));
-    if text.is_some() && full.is_file() {
-        return Ok(full);
+    if script.is_file() {
+        let full = script.canonicalize().map_err(unreadable)?;
+        let text = full.to_str();
+        if text.is_some_and(|text| !text.contains(char::is_whitespace)) {
+            return Ok(full);
+        }
     }
     let copy = folder.file("script");
-    std::fs::copy(&full, &copy).map_err(unreadable)?;
+    let text = std::fs::read(script).map_err(unreadable)?;
+    std::fs::write(&copy, text).map_err(unreadable)?;
     Ok(copy)
 }
 
@@ -104,7 +107,21 @@ fn table(faults: &[Done]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
+
     use super::*;
+
+    #[test]
+    fn a_script_may_come_from_a_pipe() {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        let rule = b"completion:any every=50 delay=20\n";
+        writer.write_all(rule).expect("written");
+        drop(writer);
+        let folder = Folder::new().expect("a folder");
+        let pipe = format!("/dev/fd/{}", reader.as_raw_fd());
+        let copy = usable(Path::new(&pipe), &folder).expect("a copy");
+        assert_eq!(std::fs::read(copy).expect("readable"), rule);
+    }
 
     #[test]
     fn a_fault_is_a_line() {

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::cli::NewProvider;
 use crate::{Outcome, out};
 
-/// Words that cargo or rustc refuse as the name of a library, or that mean another crate.
+/// Words that cargo or rustc refuse as the name of a library, or that mean another crate: cargo refuses a name that the kit has, too.
 const TAKEN: &[&str] = &[
     "abstract",
     "alloc",
@@ -26,7 +26,12 @@ const TAKEN: &[&str] = &[
     "continue",
     "core",
     "crate",
+    "dat-abi",
+    "dat-arena",
+    "dat-core",
+    "dat-os",
     "dat-provider",
+    "dat-provider-parts",
     "do",
     "dyn",
     "else",
@@ -81,7 +86,7 @@ type File = (String, String, bool);
 #[derive(Debug, thiserror::Error)]
 enum Fault {
     #[error(
-        "'{0}' cannot be the name of a provider: use 1 to 50 letters a to z, digits, - and _, beginning with a letter, and no word of Rust"
+        "'{0}' cannot be the name of a provider: use 1 to 50 letters a to z, digits, - and _, beginning with a letter, and no word of Rust or name of the kit"
     )]
     Name(String),
     #[error("{0}: it exists; choose another name, or remove it")]
@@ -330,6 +335,8 @@ mod tests {
             "fn",
             "dat_provider",
             "dat-provider",
+            "dat-core",
+            "dat_os",
             "test",
             &long,
         ] {

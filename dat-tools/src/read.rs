@@ -20,14 +20,18 @@ pub(crate) fn configuration() -> Outcome<Vec<Found>> {
     Ok(search::find(own_path().as_deref())?)
 }
 
-/// Reads a file that the user names; `-` is standard input, which is taken for TOML if `toml`.
-pub(crate) fn file(path: &Path, toml: bool) -> Outcome<Found> {
+/// Reads a file that the user names for `command`; `-` is standard input, which is taken for TOML if `toml`.
+pub(crate) fn file(command: &str, path: &Path, toml: bool) -> Outcome<Found> {
     if path == Path::new("-") {
         let mut bytes = Vec::new();
         io::stdin()
-            .take(LARGEST)
+            .take(LARGEST + 1)
             .read_to_end(&mut bytes)
             .map_err(|error| format!("standard input: {error}"))?;
+        // A part of it might be well-formed.
+        if bytes.len() as u64 > LARGEST {
+            return Err(format!("standard input has more than {} MiB", LARGEST >> 20).into());
+        }
         let path = if toml { "stdin.toml" } else { "stdin" };
         return Ok(Found {
             path: path.into(),
@@ -35,10 +39,13 @@ pub(crate) fn file(path: &Path, toml: bool) -> Outcome<Found> {
         });
     }
     let bytes = search::read(path).map_err(|error| {
-        let hint = if error.kind() == io::ErrorKind::InvalidInput {
-            "; pipe it into `dat check -`"
+        // A folder and a file that is too long are refused as well.
+        let is_pipe =
+            std::fs::metadata(path).is_ok_and(|about| !about.is_file() && !about.is_dir());
+        let hint = if is_pipe {
+            format!("; pipe it into `dat {command} -`")
         } else {
-            ""
+            String::new()
         };
         format!("{}: {error}{hint}", path.display())
     })?;

@@ -40,6 +40,7 @@ pub(crate) fn run(arguments: &Trace, json: bool) -> Outcome {
     let pattern = folder.file("%p.json");
     let settings = format!("filter=trace file={}", pattern.display());
     let conf = wrapped::configure(&arguments.ia, &settings, &folder)?;
+    let output = wrapped::create(arguments.output.as_deref())?;
     let status = wrapped::run(&arguments.program, &conf)?;
     let mut reports = Vec::new();
     for file in folder.files("json")? {
@@ -61,8 +62,8 @@ pub(crate) fn run(arguments: &Trace, json: bool) -> Outcome {
             .collect::<Result<_, _>>()?;
         of_processes(&processes, &arguments.ia)
     };
-    match &arguments.output {
-        Some(path) => wrapped::create(path)?.write_all(text.as_bytes())?,
+    match output {
+        Some(mut file) => file.write_all(text.as_bytes())?,
         None => crate::out::text(&text),
     }
     wrapped::ended(status)

@@ -99,43 +99,65 @@ impl Drop for Folder {
 pub(crate) fn configure(ia: &str, settings: &str, folder: &Folder) -> Outcome<PathBuf> {
     let own_path = read::own_path();
     let catalog = Catalog::read(own_path.as_deref())?;
-    let request = Request::new(ia, (2, 0));
-    let found = catalog
-        .find(&request)
-        .ok_or_else(|| catalog.explain_missing(&request))?;
     // Another name than that of a filter which the program, as one of these commands, runs over.
     let mut name = format!("{ia}.inner");
     while catalog.entries().iter().any(|entry| entry.name == name) {
         name += ".inner";
     }
-    let inner = Entry {
-        name,
-        ..found.clone()
-    };
-    let filter = Entry {
-        name: ia.to_owned(),
-        library: filters(own_path.as_deref(), &found.origin.path)?,
-        ia_params: format!("{settings} inner={}", inner.name),
-        ..found
-    };
+    let mut new = Vec::new();
+    for found in entries(&catalog, ia)? {
+        let filter = Entry {
+            name: ia.to_owned(),
+            library: filters(own_path.as_deref(), &found.origin.path)?,
+            ia_params: format!("{settings} inner={name}"),
+            ..found.clone()
+        };
+        let inner = Entry {
+            name: name.clone(),
+            ..found
+        };
+        new.extend([filter, inner]);
+    }
     // The program may hide the reason, or open no IA at all. Nothing is opened here.
+    let filter = &new[0];
     host::load(Path::new(&filter.library), ia, &filter.ia_params, Api::V2_0).map_err(|_| {
         format!("the filter over {ia:?} cannot be used, for the reason that it printed; the program was not run")
     })?;
     let write = |entry: &Entry| classic_line(&in_place(entry, own_path.as_deref()));
     let file = folder.file("dat.conf");
-    std::fs::write(&file, text(&catalog, ia, [&filter, &inner], write))?;
+    std::fs::write(&file, text(&catalog, ia, &new, write))?;
     Ok(file)
+}
+
+/// Returns the entry that programs get for `ia`, and where that is another one, the entry of programs that ask for thread safety.
+///
+/// # Errors
+/// There is none.
+fn entries(catalog: &Catalog, ia: &str) -> Outcome<Vec<Entry>> {
+    let request = Request::new(ia, (2, 0));
+    let safe = Request {
+        thread_safe: true,
+        ..request
+    };
+    let mut found: Vec<Entry> = [request, safe]
+        .iter()
+        .filter_map(|request| catalog.find(request))
+        .collect();
+    found.dedup_by(|a, b| a.thread_safe == b.thread_safe);
+    if found.is_empty() {
+        return Err(catalog.explain_missing(&request).into());
+    }
+    Ok(found)
 }
 
 /// Returns the text of one file, as DAPL's library reads no other form, that says what the files of `catalog` do, but for `ia` of uDAPL 2.0, in
 /// whose place it has `new`.
-fn text(catalog: &Catalog, ia: &str, new: [&Entry; 2], write: impl Fn(&Entry) -> String) -> String {
+fn text(catalog: &Catalog, ia: &str, new: &[Entry], write: impl Fn(&Entry) -> String) -> String {
     let others = catalog.entries().iter().filter(|e| {
         (e.name != ia || e.api.major != 2) && (e.is_pattern() || is_reached(catalog, e))
     });
     let aliases = catalog.aliases().iter().filter(|alias| alias.name != ia);
-    let lines = new.into_iter().chain(others).map(write);
+    let lines = new.iter().chain(others).map(write);
     let lines = lines.chain(aliases.map(classic_alias));
     lines.map(|line| line + "\n").collect()
 }
@@ -223,12 +245,17 @@ pub(crate) fn ended(status: u8) -> Outcome {
     }
 }
 
-/// Opens the file for a report.
+/// Opens the file for a report, if one is named. That is before the program runs, as a report that cannot be written afterwards is lost.
 ///
 /// # Errors
 /// It cannot be created.
-pub(crate) fn create(path: &Path) -> Outcome<File> {
-    File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()).into())
+pub(crate) fn create(path: Option<&Path>) -> Outcome<Option<File>> {
+    let Some(path) = path else {
+        return Ok(None);
+    };
+    let file = File::create(path);
+    let file = file.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    Ok(Some(file))
 }
 
 #[cfg(test)]
@@ -237,6 +264,28 @@ mod tests {
     use dat_registry::search::Found;
 
     use super::*;
+
+    #[test]
+    fn programs_that_ask_for_thread_safety_get_the_filter_too() {
+        let line =
+            |name: &str, safety: &str| format!("{name} u2.0 {safety} default l v.1.0 \"\" \"\"\n");
+        let both = line("both", "nonthreadsafe") + &line("both", "threadsafe");
+        let one = line("safe", "threadsafe") + &line("unsafe", "nonthreadsafe");
+        let catalog = Catalog::of(&[Found {
+            path: "dat.conf".into(),
+            contents: Ok((both + &one).into_bytes()),
+        }]);
+        for (name, wants) in [
+            ("both", &[false, true][..]),
+            ("safe", &[true]),
+            ("unsafe", &[false]),
+        ] {
+            let found = entries(&catalog, name).expect("an entry");
+            let found: Vec<bool> = found.iter().map(|entry| entry.thread_safe).collect();
+            assert_eq!(found, wants, "{name}");
+        }
+        assert!(entries(&catalog, "none").is_err());
+    }
 
     #[test]
     fn other_names_mean_the_same_as_without_the_filter() {
@@ -258,7 +307,7 @@ mod tests {
         let new = [("mine", "filter.so"), ("mine.inner", "mine.so")]
             .map(|(name, library)| line(name, "u2.0", "threadsafe", library))
             .map(|text| parse(text.as_bytes(), Path::new("new")).entries.remove(0));
-        let text = text(&before, "mine", [&new[0], &new[1]], classic_line);
+        let text = text(&before, "mine", &new, classic_line);
         let after = Catalog::of(&[file("new.conf", &text)]);
         let library = |catalog: &Catalog, name, api| {
             let entry = catalog.find(&Request::new(name, api));

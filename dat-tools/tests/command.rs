@@ -146,6 +146,11 @@ fn a_value_out_of_range_is_refused_with_the_option_and_what_is_allowed() {
             "'-2' for '--interval",
             "seconds from 0 to 86400",
         ),
+        (
+            "fault a -s 9223372036854775808 -- true",
+            "'9223372036854775808' for '--seed",
+            "number from 0 to 9223372036854775807",
+        ),
         ("serve -p 0", "'0' for '--port", "number from 1 to "),
         (
             "counters a -w --interval 0",
@@ -516,4 +521,40 @@ fn what_is_written_is_described_as_json() {
         "{value}"
     );
     assert!(err(&again).contains("exists; --force"), "{}", err(&again));
+}
+
+#[test]
+fn what_cannot_be_converted_is_named_with_a_remedy_that_helps() {
+    let (dir, path) = conf(LINE);
+    let fifo = dir.path().join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo runs").success());
+    let convert = |file: &Path| err(&dat(&["convert", &file.display().to_string()], &path));
+    let said = convert(&fifo);
+    assert!(said.contains("pipe it into `dat convert -`"), "{said}");
+    let said = convert(dir.path());
+    assert!(
+        said.contains("it is a folder") && !said.contains("pipe"),
+        "{said}"
+    );
+}
+
+#[test]
+fn standard_input_is_taken_whole_or_not_at_all() {
+    use std::io::Write as _;
+    let (_dir, path) = conf(LINE);
+    let mut check = command(&["check", "-"], &path);
+    let piped = check.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("dat runs");
+    let mut input = child.stdin.take().expect("a pipe");
+    // The fault is in the part that is too much. The command may end before it has all.
+    let _ = input.write_all(format!("#{}\nwrong\n", "x".repeat(16 << 20)).as_bytes());
+    drop(input);
+    let checked = child.wait_with_output().expect("it ends");
+    assert_eq!(checked.status.code(), Some(1));
+    let said = err(&checked);
+    assert!(
+        said.contains("standard input has more than 16 MiB"),
+        "{said}"
+    );
 }

@@ -131,6 +131,8 @@ fn what_cannot_be_tested_has_a_status_of_its_own() {
         "{}",
         text(&missing.stdout)
     );
+    let list = conform(&library, &["--list", "--page", "dat_no_such_page"]);
+    assert_eq!(list.status.code(), Some(2));
     let page = conform(&library, &["--page", "dat_no_such_page"]);
     assert_eq!(page.status.code(), Some(2));
     assert!(

@@ -36,6 +36,7 @@ pub(super) fn parse(decoded: &Decoded<'_>, path: &Path, parsed: &mut Parsed) {
         };
         let split = words(line);
         let comment = split.as_ref().ok().and_then(|split| split.comment);
+        parsed.comments += usize::from(comment.is_some());
         if let Some((column, ConfErrorKind::Encoding(byte))) =
             comment.and_then(|from| decoded.wrong_between(origin.line, from, usize::MAX))
         {
@@ -47,18 +48,19 @@ pub(super) fn parse(decoded: &Decoded<'_>, path: &Path, parsed: &mut Parsed) {
         }
         let end = comment.unwrap_or(usize::MAX);
         let code: String = line.chars().take(end - 1).collect();
-        // The rest of an entry that was left out.
-        if is_continued {
-            is_continued = mistakes::continuation(&code).is_some();
-            continue;
-        }
         let outcome = match decoded.wrong_between(origin.line, 1, end) {
             Some(fault) => Err(fault),
             None => self::line(split, &code, line, &origin, parsed),
         };
         let Err((column, kind)) = outcome else {
+            is_continued = false;
             continue;
         };
+        // The rest of an entry that was left out. A whole entry behind such a line counts, as in DAPL.
+        if is_continued {
+            is_continued = mistakes::continuation(&code).is_some();
+            continue;
+        }
         is_continued = kind == ConfErrorKind::Continued;
         let is_toml = kind == ConfErrorKind::TomlLine;
         // One message for all lines of TOML.

@@ -169,6 +169,11 @@ pub enum ConfErrorKind {
         "the alias stands for {0:?}, which leads back to it; name an entry in one of the aliases"
     )]
     Loop(String),
+    /// An alias leads over more aliases than are followed.
+    #[error(
+        "the alias stands for {0:?}, and more than {1} aliases follow one another; name an entry in one of them"
+    )]
+    LongChain(String, usize),
     /// Requests for an alias's name get an entry instead.
     #[error(
         "this alias is dead: {first} has an entry of this name; write the alias into a file of dat.conf.d, which wins"
@@ -202,7 +207,9 @@ impl ConfErrorKind {
             | Self::NoEffect { .. }
             | Self::Dead { .. }
             | Self::DeadAlias { .. } => Effect::Warning,
-            Self::Provider(_) | Self::NoTarget(_) | Self::Loop(_) => Effect::Open,
+            Self::Provider(_) | Self::NoTarget(_) | Self::Loop(_) | Self::LongChain(..) => {
+                Effect::Open
+            }
             Self::Utf16 | Self::ClassicLine | Self::Syntax(_) | Self::Unreadable(_) => Effect::File,
             _ => Effect::Entry,
         }

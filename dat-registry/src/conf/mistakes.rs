@@ -137,6 +137,9 @@ mod tests {
         let (count, said_) = said(&text, "t");
         assert_eq!((count, said_.len()), (1, 1), "{said_:?}");
         assert!(said_[0].starts_with("t:1:35: a backslash continues no line"));
+        let stray = format!("a u2.0 threadsafe default l v.1.0 \"\" \"\" \\\n{LINE}{LINE}");
+        let (count, said_) = self::said(&stray, "t");
+        assert_eq!((count, said_.len()), (2, 1), "{said_:?}");
         let open = "a u2.0 threadsafe default l v.1.0 \"lo \\\n0\" \"\"\n";
         assert!(said(open, "t").1[0].starts_with("t:1:39: a backslash"));
     }

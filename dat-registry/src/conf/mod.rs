@@ -176,4 +176,14 @@ mod tests {
             assert!(!parsed.errors.is_empty(), "{name}");
         }
     }
+
+    #[test]
+    fn comments_are_told_from_what_is_in_quotes() {
+        let classic =
+            "# c\n\"#a\" u2.0 threadsafe default l#1 v.1.0 \"a # b\" \"\"\nalias \"#b\" c # d\n";
+        assert_eq!(parse(classic.as_bytes(), Path::new("t")).comments, 2);
+        let toml = "[[ia]] # c\nname = '#a'\nlibrary = \"l\\\"#\"\n[alias]\n'#b' = \"c\" # d\n";
+        let parsed = parse(toml.as_bytes(), Path::new("t.toml"));
+        assert_eq!((parsed.comments, parsed.errors), (2, vec![]));
+    }
 }

@@ -13,4 +13,6 @@ pub struct Parsed {
     pub aliases: Vec<Alias>,
     /// Faults and warnings.
     pub errors: Vec<ConfError>,
+    /// Number of lines with a comment.
+    pub comments: usize,
 }

@@ -68,6 +68,11 @@ pub(super) fn parse(decoded: &Decoded<'_>, path: &Path, parsed: &mut Parsed) {
         decoded,
     };
     file.warn_of_comments(parsed);
+    parsed.comments = decoded
+        .text
+        .lines()
+        .filter(|line| has_comment(line))
+        .count();
     let root = match DeTable::parse(&decoded.text) {
         Ok(root) => root.into_inner(),
         Err(error) => {
@@ -387,6 +392,22 @@ impl File<'_> {
             place: self.place(&target.span()),
         })
     }
+}
+
+/// Returns true if a line has a `#` outside of quotes. Strings of several lines, which no key needs, are not looked for.
+fn has_comment(line: &str) -> bool {
+    let mut open = None;
+    let mut chars = line.chars();
+    while let Some(c) = chars.next() {
+        match (open, c) {
+            (None, '#') => return true,
+            (None, '"' | '\'') => open = Some(c),
+            (Some('"'), '\\') => _ = chars.next(),
+            (Some(quote), c) if quote == c => open = None,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// Returns the rows of a table in the order of the file: the parser sorts them by name.

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::value;
+
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 pub(crate) struct Rules {
@@ -11,7 +13,7 @@ pub(crate) struct Rules {
     #[arg(short = 'f', long, value_name = "FILE")]
     pub(crate) script: Option<PathBuf>,
     /// Seed of the rules' chances. Without a script, the rules are: rare failures of posts and connects, rare disconnects, delays.
-    #[arg(short, long, value_name = "NUMBER")]
+    #[arg(short, long, value_name = "NUMBER", value_parser = value::number(0..=i64::MAX as u64))]
     pub(crate) seed: Option<u64>,
 }
 

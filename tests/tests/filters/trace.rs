@@ -198,6 +198,13 @@ fn the_status_of_a_traced_program_is_kept_and_a_wrong_entry_is_explained() {
         "{}",
         text(&output)
     );
+    // A report that cannot be written is known before the program runs.
+    let mut lost = Command::new(dat());
+    lost.args(["trace", "loop", "-o", "none/report", "--"]);
+    let output = conf.run(lost.args(["touch", "it-ran"]));
+    let said = text(&output);
+    assert!(said.contains("cannot write none/report"), "{said}");
+    assert!(!conf.path("it-ran").exists(), "{said}");
     let mut killed = Command::new(dat());
     killed.args(["trace", "loop", "--", "sh", "-c", "kill -9 $$"]);
     assert_eq!(conf.run(&mut killed).status.code(), Some(128 + 9));
