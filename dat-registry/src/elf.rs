@@ -121,9 +121,10 @@ impl Object {
         );
         let ends = (0..count).filter_map(|at| {
             let header = headers + at * entry;
-            // PT_LOAD
-            let is_loaded = self.number(header, 4)? == 1;
-            is_loaded.then_some(self.number(header + 8, 8)? + self.number(header + 32, 8)?)
+            // PT_LOAD; one without bytes in the file may begin anywhere.
+            let length = self.number(header + 32, 8)?;
+            let is_mapped = self.number(header, 4)? == 1 && length > 0;
+            is_mapped.then_some(self.number(header + 8, 8)? + length)
         });
         ends.max()
     }

@@ -139,6 +139,11 @@ fn a_faulty_entry_is_refused_with_its_reason_and_others_work() {
     let text = prefix.dir.path().join("lib/text.so");
     fs::write(&text, "this is no shared object").expect("written");
     prefix.entry("text", &text);
+    // The dynamic loader would map it, and the process would end by SIGBUS.
+    let good = fs::read(prefix.dir.path().join("lib/good.so")).expect("read");
+    let cut_off = prefix.dir.path().join("lib/cut_off.so");
+    fs::write(&cut_off, &good[..5000]).expect("written");
+    prefix.entry("cut_off", &cut_off);
     prefix.conf += "nonsense\n";
     let registry = prefix.registry();
 
@@ -155,6 +160,7 @@ fn a_faulty_entry_is_refused_with_its_reason_and_others_work() {
             &["DP-1", "/nowhere/libmissing.so", "no file", ":6"],
         ),
         ("text", &["DP-1", "text.so", ":7"]),
+        ("cut_off", &["DP-1", "cut_off.so", "it has 5000 bytes"]),
         ("absent", &["has no IA \"absent\"", "good, no_init"]),
     ] {
         let error = lookup(registry, name).expect_err(name);
