@@ -18,5 +18,6 @@
 //! transport makes an upcall. The transport's `post_*` run under the queue's lock and `poll_cq` under the EVD's lock, so none
 //! of them may make an upcall.
 //!
-//! Posting an event therefore has two halves. `Evd::post` queues the event and selects the waiters and the CNO to notify under
-//! the EVD's lock; then it releases the lock and notifies them.
+//! Posting an event therefore has two halves. `Evd::enqueue` queues the event and selects the waiters and the CNO to notify under
+//! the EVD's lock; `Enqueued::finish` notifies them without a lock. `Evd::post` does both. A connection event is queued under the
+//! lock of the EP connection, so none comes after dat_ep_free.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{Events, Null, Qp, eventually, open, qp, request};
+use dat_core::cno::{Agent, Cno, CnoProxy};
 use dat_core::cr::Cr;
 use dat_core::ep::{Ep, EpParts, EpState};
 use dat_core::evd::Evd;
@@ -259,6 +260,33 @@ fn messages_precede_the_end_of_the_attempt_in_which_they_came() {
     ep.free().unwrap();
     assert_eq!(all(side.received), [Receive(1, raw(ep))]);
     side.received.free().unwrap_err();
+    side.ia.close(Close::Abrupt).unwrap();
+}
+
+/// An agent that the messages wake frees the endpoint before its event is posted: the consumer gets no event of an endpoint that
+/// is gone, in an EVD that it may have freed, too.
+#[test]
+fn an_endpoint_that_an_agent_frees_at_the_end_of_its_attempt_has_no_event() {
+    let side = Side::with_two_evds();
+    let (ep, qp) = side.connecting();
+    let freed = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&freed);
+    let agent = Agent {
+        call: Box::new(move |_| {
+            ep.free().unwrap();
+            count.fetch_add(1, Ordering::SeqCst);
+        }),
+        instance_data: 0,
+        function: 0,
+    };
+    let cno = Cno::create(side.ia, CnoProxy::Agent(agent)).unwrap();
+    side.received.modify_cno(Some(cno)).unwrap();
+    qp.receive(false);
+    assert_eq!(all(side.received), []);
+    ep.disconnect(Close::Abrupt).unwrap();
+    assert_eq!(freed.load(Ordering::SeqCst), 1);
+    assert_eq!(all(side.received), [Receive(1, raw(ep))]);
+    assert_eq!(all(side.connected), []);
     side.ia.close(Close::Abrupt).unwrap();
 }
 

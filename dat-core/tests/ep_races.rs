@@ -4,13 +4,16 @@
 
 mod pair;
 
+use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
 use dat_core::attr::SrqAttr;
 use dat_core::ep::{Ep, EpParts, EpState};
 use dat_core::error::{Error, Kind, Subtype};
+use dat_core::evd::Evd;
 use dat_core::event::{AsyncEvent, ConnectionEvent as E, DtoStatus, Event};
-use dat_core::flags::{Close, CompletionFlags};
+use dat_core::flags::{Close, CompletionFlags, EvdFlags};
 use dat_core::sp::Sp;
 use dat_core::srq::Srq;
 use pair::*;
@@ -313,4 +316,36 @@ fn a_late_disconnect_leaves_the_next_connection_its_last_event() {
     from.disconnect(Close::Abrupt).unwrap();
     assert_eq!(all(client.conn), [connection(E::Disconnected, from)]);
     assert_eq!(all(asynchronous), [drained]);
+}
+
+/// dat_psp_free while the transport's thread queues a request: the call returns after it, so the program finds the event and can answer.
+#[test]
+fn a_service_point_is_freed_after_the_request_that_is_being_queued() {
+    let (client, server) = (Side::open(), Side::open());
+    let flags = EvdFlags::DTO | EvdFlags::CR;
+    let requests = Evd::create(server.ia, 8, None, flags).unwrap();
+    let psp = Sp::psp_create(server.ia, Some(880), requests, false).unwrap();
+    let from = client.ep();
+    // Between the request's look at the service point and the queue of events.
+    let stopped = server.adapter().stop(Call::Poll);
+    let connecting = thread::spawn(move || from.connect(PEER, 880, None, b"", 0, 0));
+    stopped.reached();
+    let (locked, is_locked) = channel();
+    let freeing = thread::spawn(move || {
+        // Waits for the lock that the free takes first.
+        psp.info().unwrap();
+        locked.send(()).unwrap();
+        psp.free().unwrap();
+    });
+    let early = is_locked.recv_timeout(Duration::from_millis(50));
+    drop(stopped);
+    assert!(early.is_err(), "released before the event was queued");
+    connecting.join().unwrap().unwrap();
+    freeing.join().unwrap();
+    let events = all(requests);
+    assert_eq!(events.len(), 1);
+    for event in events {
+        request(event).reject(b"").unwrap();
+    }
+    assert_eq!(wait(client.conn), connection(E::PeerRejected, from));
 }

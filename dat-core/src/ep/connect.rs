@@ -16,7 +16,7 @@ use super::{DEAD, Ep, EpParts, EpState, QpCheckout};
 use crate::attr::EpAttr;
 use crate::counters::{EpCounter, EpValues, IaCounter};
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::evd::{Evd, ExpectedEvent, Feed, RequestWatch};
+use crate::evd::{Enqueued, Evd, ExpectedEvent, Feed, RequestWatch};
 use crate::event::{ConnectionEvent, Event};
 use crate::private_data::{PrivateData, check_length};
 use crate::timer;
@@ -428,10 +428,7 @@ impl<T: Transport> Ep<T> {
         side.posting = true;
         let generation = side.generation;
         while let Some(event) = side.pending.pop_front() {
-            let feed = side.connect_feed.as_ref().filter(|feed| feed.valid());
-            let evd = feed.map(Feed::evd);
             let receives = receive_evd(&side);
-            drop(side);
             // A datagram endpoint has no gate.
             let established = matches!(
                 event,
@@ -441,17 +438,24 @@ impl<T: Transport> Ep<T> {
                 }
             );
             if !established {
+                drop(side);
                 self.open_gate(receives);
+                side = self.connection.lock();
+                if side.generation != generation {
+                    // The endpoint was freed meanwhile, and the consumer expects no more events of it.
+                    return;
+                }
             }
-            if let Some(evd) = evd {
-                evd.post(event);
-            }
+            // Queued under the lock: dat_ep_free, which takes it, leaves the EVD to the consumer, who may free that, too.
+            let feed = side.connect_feed.as_ref().filter(|feed| feed.valid());
+            let queued = feed.map(|feed| feed.evd().enqueue(event));
+            drop(side);
+            queued.map(Enqueued::finish);
             if established {
                 self.open_gate(receives);
             }
             side = self.connection.lock();
             if side.generation != generation {
-                // The endpoint was freed meanwhile.
                 return;
             }
         }

@@ -43,7 +43,7 @@ use crate::use_count::Claim;
 pub use self::dequeue::{EMPTY, EMPTY_CQ, EventSink, Polled};
 pub(crate) use self::feed::Feed;
 pub(crate) use self::poll_yield::ExpectedEvent;
-pub(crate) use self::post::{cq_overflow, cq_ready};
+pub(crate) use self::post::{Enqueued, cq_overflow, cq_ready};
 pub(crate) use self::request_watch::RequestWatch;
 pub use self::wait::WaitError;
 

@@ -39,6 +39,43 @@ impl<T: Transport> Wakeup<T> {
     }
 }
 
+/// Result of [`Evd::enqueue`].
+#[must_use = "a thread may wait for the event"]
+pub(crate) struct Enqueued<T: Transport> {
+    evd: &'static Evd<T>,
+    wakeup: Wakeup<T>,
+    lost: Option<Lost>,
+}
+
+/// Reason why an event was not queued.
+enum Lost {
+    /// The EVD was freed.
+    Dead,
+    /// The EVD is full. `first` since there was room.
+    Full {
+        event: Event,
+        qlen: u32,
+        first: bool,
+    },
+}
+
+impl<T: Transport> Enqueued<T> {
+    /// The second half of [`Evd::post`]. May run a consumer's agent, so the caller holds no lock.
+    pub(crate) fn finish(self) -> bool {
+        self.wakeup.deliver();
+        match self.lost {
+            None => true,
+            Some(Lost::Dead) => false,
+            Some(Lost::Full { event, qlen, first }) => {
+                if !self.evd.overflow(&event, qlen, first) {
+                    self.evd.inner.lock().overflowed = false;
+                }
+                false
+            }
+        }
+    }
+}
+
 impl<T: Transport> Evd<T> {
     /// Queues a software event with the consumer's pointer (dat_evd_post_se).
     ///
@@ -71,37 +108,42 @@ impl<T: Transport> Evd<T> {
     /// Queues an event behind the completions that are there, and delivers the wakeup. If there is no room for it,
     /// [reports](Evd::overflow) that and returns false: the event is lost. The caller holds no lock that an agent's calls could need; see [`crate::lock_order`].
     pub(crate) fn post(&'static self, event: Event) -> bool {
-        let wakeup = {
-            let mut inner = self.inner.lock();
-            if !self.head.alive() {
-                return false;
-            }
+        self.enqueue(event).finish()
+    }
+
+    /// The first half of [`Evd::post`], for callers that hold a lock.
+    pub(crate) fn enqueue(&'static self, event: Event) -> Enqueued<T> {
+        let mut inner = self.inner.lock();
+        let (wakeup, lost) = if self.head.alive() {
             inner.counters.connections += u64::from(matches!(
                 event,
                 Event::Connection { .. } | Event::Datagram { .. }
             ));
             let notify = inner.queue.drain_ready();
-            let full = inner.queue.len() >= inner.qlen as usize;
-            if full {
-                let wakeup = self.choose_wakeup(&mut inner, notify);
-                let qlen = inner.qlen;
+            if inner.queue.len() >= inner.qlen as usize {
                 let first = !std::mem::replace(&mut inner.overflowed, true);
-                drop(inner);
-                wakeup.deliver();
-                if !self.overflow(&event, qlen, first) {
-                    self.inner.lock().overflowed = false;
+                let lost = Lost::Full {
+                    event,
+                    qlen: inner.qlen,
+                    first,
+                };
+                (self.choose_wakeup(&mut inner, notify), Some(lost))
+            } else {
+                if matches!(event, Event::ConnectionRequest { .. }) {
+                    inner.poll_yield.request_arrived();
                 }
-                return false;
+                inner.overflowed = false;
+                inner.queue.push(event);
+                (self.choose_wakeup(&mut inner, true), None)
             }
-            if matches!(event, Event::ConnectionRequest { .. }) {
-                inner.poll_yield.request_arrived();
-            }
-            inner.overflowed = false;
-            inner.queue.push(event);
-            self.choose_wakeup(&mut inner, true)
+        } else {
+            (Wakeup::None, Some(Lost::Dead))
         };
-        wakeup.deliver();
-        true
+        Enqueued {
+            evd: self,
+            wakeup,
+            lost,
+        }
     }
 
     /// Queues the flushed completion of a request that did not reach the transport, like [`Evd::post`]. Returns false if the queue holds as many

@@ -362,9 +362,10 @@ impl<T: Transport> Sp<T> {
             cr: cr.handle(),
             datagram: arrival.datagram,
         };
-        // Unlocked, because posting the event may run a consumer's agent.
+        // Queued under the lock, on which dat_psp_free waits: no request comes after it. The wakeup may run a consumer's agent.
+        let queued = evd.enqueue(event);
         drop(slot);
-        if !evd.post(event) {
+        if !queued.finish() {
             // Without an event the consumer cannot answer: refuses the request.
             let _ = cr.destroy();
             sp.await_another(token);

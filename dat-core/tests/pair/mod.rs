@@ -69,6 +69,7 @@ pub enum Call {
     Accept,
     Disconnect,
     Reset,
+    Poll,
 }
 
 /// A call that is stopped before the transport acts; a drop of this value continues it.
@@ -410,6 +411,7 @@ impl Transport for Fake {
 
     fn poll_cq(cq: &Cq, into: &mut [Raw]) -> usize {
         cq.adapter.polls.fetch_add(1, Ordering::Relaxed);
+        cq.adapter.pass(Call::Poll);
         let mut queue = cq.queue.lock();
         let count = into.len().min(queue.len());
         for (to, from) in into.iter_mut().zip(queue.drain(..count)) {
