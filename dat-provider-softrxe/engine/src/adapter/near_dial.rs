@@ -170,8 +170,13 @@ impl NearDial {
     }
 
     /// Returns whether `peer` may be dialled: there is neither a channel to it, nor an agreement under way, nor one that failed a moment ago.
-    fn may_dial(&self, context: &Context<'_>, peer: End) -> bool {
+    fn may_dial(&mut self, context: &Context<'_>, peer: End) -> bool {
         let name = (peer.ip, peer.slot);
+        // No packet ends an agreement whose peer refused the own call for its own, and then dropped that.
+        let agreement = self.agreements.get(&name);
+        if agreement.is_some_and(|agreement| agreement.until <= context.now) {
+            self.expire(context.now, name);
+        }
         let failed = self.failed.get(&name);
         let is_left_alone =
             failed.is_some_and(|(guid, until)| *guid == peer.guid && context.now < *until);
@@ -483,6 +488,38 @@ mod tests {
             near_dial.begin(&mut context, peer(slot, 9));
         }
         assert!((1..=MAX_FAILED).contains(&near_dial.failed.len()));
+    }
+
+    /// The peer refused the own call because its own goes first, and then dropped its own: no packet ends that agreement.
+    #[test]
+    fn an_agreement_that_takes_too_long_does_not_keep_the_peer_from_being_dialled() {
+        let hub = test_hub("127.77.6.8");
+        let ip = "127.77.6.7".parse().unwrap();
+        let (slot, guid) = (1, 9);
+        let peer = End { ip, slot, guid };
+        let mut door = Door::listen(peer).unwrap();
+        let mut state = hub.state.lock();
+        let (near_dial, mut context) = state.near_parts(clock::now());
+        near_dial.begin(&mut context, peer);
+        let end = Instant::now() + Duration::from_secs(60);
+        let call = loop {
+            assert!(Instant::now() < end, "no call");
+            if let Some(call) = door.take() {
+                break call;
+            }
+        };
+        call.refuse(Reason::Crossed);
+        let name = (peer.ip, peer.slot);
+        while near_dial.agreements[&name].dial.is_some() {
+            assert!(Instant::now() < end, "no answer");
+            near_dial.read_answers(&mut context);
+        }
+        assert!(!near_dial.may_dial(&context, peer));
+        context.now += ANSWER_WITHIN;
+        assert!(!near_dial.may_dial(&context, peer));
+        assert!(near_dial.awaited(name).is_none());
+        context.now += RETRY_AFTER;
+        assert!(near_dial.may_dial(&context, peer));
     }
 
     /// Peers that take calls and never answer them, for requests that were refused meanwhile.
