@@ -440,6 +440,9 @@ fn add(context: &mut Context<'_>, peer: End, agreed: Agreed) -> Result<(), Refus
 mod tests {
     use std::time::{Duration, Instant};
 
+    use softrxe_near::LARGE_RING;
+    use softrxe_near::agreement::Offer;
+
     use super::*;
     use crate::adapter::hub::Hub;
     use crate::clock;
@@ -520,6 +523,25 @@ mod tests {
         assert!(near_dial.awaited(name).is_none());
         context.now += RETRY_AFTER;
         assert!(near_dial.may_dial(&context, peer));
+    }
+
+    /// The helper of an adapter that closes sleeps until the peers confirm the end of their connections. It would not sleep beside a
+    /// descriptor that stays readable.
+    #[test]
+    fn a_call_is_answered_while_the_adapter_closes() {
+        let hub = test_hub("127.77.6.9");
+        let mut state = hub.state.lock();
+        let peer = End {
+            ip: "127.77.6.10".parse().unwrap(),
+            slot: 1,
+            guid: 9,
+        };
+        let offer = Offer::new(LARGE_RING, 4791);
+        let mut dial = Dial::start(peer, state.near_dial.own, offer).unwrap();
+        assert!(hub.descriptors.liveness_changed());
+        hub.reap_peers_at_close(&mut state, clock::now());
+        assert!(!hub.descriptors.liveness_changed());
+        assert!(matches!(dial.poll(), Ok(Some(_))));
     }
 
     /// Peers that take calls and never answer them, for requests that were refused meanwhile.
