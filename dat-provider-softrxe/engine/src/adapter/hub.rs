@@ -457,14 +457,16 @@ impl State {
         }
     }
 
-    /// Takes the upcalls that are to be run now.
+    /// Takes the upcalls that are to be run now, and sends what events lead to instead: the refusal of a query. The caller may sleep next.
     pub(crate) fn take_upcalls(
         &mut self,
         descriptors: &Descriptors,
         now: Time,
     ) -> VecDeque<Upcall> {
         self.convert_events(descriptors, now);
-        std::mem::take(&mut self.pending.upcalls)
+        let upcalls = std::mem::take(&mut self.pending.upcalls);
+        self.transmit(now, true);
+        upcalls
     }
 }
 

@@ -170,8 +170,13 @@ impl NearDial {
     }
 
     /// Returns whether `peer` may be dialled: there is neither a channel to it, nor an agreement under way, nor one that failed a moment ago.
-    fn may_dial(&self, context: &Context<'_>, peer: End) -> bool {
+    fn may_dial(&mut self, context: &Context<'_>, peer: End) -> bool {
         let name = (peer.ip, peer.slot);
+        // No packet ends an agreement whose peer refused the own call for its own, and then dropped that.
+        let agreement = self.agreements.get(&name);
+        if agreement.is_some_and(|agreement| agreement.until <= context.now) {
+            self.expire(context.now, name);
+        }
         let failed = self.failed.get(&name);
         let is_left_alone =
             failed.is_some_and(|(guid, until)| *guid == peer.guid && context.now < *until);
@@ -435,6 +440,9 @@ fn add(context: &mut Context<'_>, peer: End, agreed: Agreed) -> Result<(), Refus
 mod tests {
     use std::time::{Duration, Instant};
 
+    use softrxe_near::LARGE_RING;
+    use softrxe_near::agreement::Offer;
+
     use super::*;
     use crate::adapter::hub::Hub;
     use crate::clock;
@@ -483,6 +491,57 @@ mod tests {
             near_dial.begin(&mut context, peer(slot, 9));
         }
         assert!((1..=MAX_FAILED).contains(&near_dial.failed.len()));
+    }
+
+    /// The peer refused the own call because its own goes first, and then dropped its own: no packet ends that agreement.
+    #[test]
+    fn an_agreement_that_takes_too_long_does_not_keep_the_peer_from_being_dialled() {
+        let hub = test_hub("127.77.6.8");
+        let ip = "127.77.6.7".parse().unwrap();
+        let (slot, guid) = (1, 9);
+        let peer = End { ip, slot, guid };
+        let mut door = Door::listen(peer).unwrap();
+        let mut state = hub.state.lock();
+        let (near_dial, mut context) = state.near_parts(clock::now());
+        near_dial.begin(&mut context, peer);
+        let end = Instant::now() + Duration::from_secs(60);
+        let call = loop {
+            assert!(Instant::now() < end, "no call");
+            if let Some(call) = door.take() {
+                break call;
+            }
+        };
+        call.refuse(Reason::Crossed);
+        let name = (peer.ip, peer.slot);
+        while near_dial.agreements[&name].dial.is_some() {
+            assert!(Instant::now() < end, "no answer");
+            near_dial.read_answers(&mut context);
+        }
+        assert!(!near_dial.may_dial(&context, peer));
+        context.now += ANSWER_WITHIN;
+        assert!(!near_dial.may_dial(&context, peer));
+        assert!(near_dial.awaited(name).is_none());
+        context.now += RETRY_AFTER;
+        assert!(near_dial.may_dial(&context, peer));
+    }
+
+    /// The helper of an adapter that closes sleeps until the peers confirm the end of their connections. It would not sleep beside a
+    /// descriptor that stays readable.
+    #[test]
+    fn a_call_is_answered_while_the_adapter_closes() {
+        let hub = test_hub("127.77.6.9");
+        let mut state = hub.state.lock();
+        let peer = End {
+            ip: "127.77.6.10".parse().unwrap(),
+            slot: 1,
+            guid: 9,
+        };
+        let offer = Offer::new(LARGE_RING, 4791);
+        let mut dial = Dial::start(peer, state.near_dial.own, offer).unwrap();
+        assert!(hub.descriptors.liveness_changed());
+        hub.reap_peers_at_close(&mut state, clock::now());
+        assert!(!hub.descriptors.liveness_changed());
+        assert!(matches!(dial.poll(), Ok(Some(_))));
     }
 
     /// Peers that take calls and never answer them, for requests that were refused meanwhile.

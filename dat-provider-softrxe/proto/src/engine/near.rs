@@ -524,11 +524,15 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Chooses the link of a connection whose peer's address, GUID and offer are known. The passive side states the choice in its REP.
+    /// A channel is chosen with room for the queue pair, as nothing can be refused when that is connected.
     pub(super) fn choose_link(&mut self, id: u32) {
         let Some(c) = self.cm.get(id) else { return };
         let near = self.near_to(c.remote, c.remote_guid);
         let near = near.filter(|_| c.agreement.has(Capabilities::NEAR));
-        let mtu = near.and_then(|near| Some(self.channel(near)?.mtu));
+        let mtu = near.and_then(|near| {
+            let channel = self.channel_mut(near)?;
+            channel.reserve().is_ok().then_some(channel.mtu)
+        });
         let Some(c) = self.cm.get_mut(id) else { return };
         match near.zip(mtu) {
             Some((near, mtu)) => {

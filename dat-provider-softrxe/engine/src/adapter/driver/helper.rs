@@ -357,10 +357,11 @@ mod tests {
     use softrxe_near::agreement::{Agreed, Bell, Dial, Door, End, Offer};
     use softrxe_near::layout::CONTROL;
     use softrxe_near::{Channel, LARGE_RING};
-    use softrxe_proto::{Completion, CqId, Occupancy};
+    use softrxe_proto::{Completion, CqId, Occupancy, SidrRequest, service_id};
 
     use super::*;
     use crate::adapter::poll_turns::{AfterPoll, PollTurns};
+    use crate::adapter::ports::cm_address;
     use crate::adaptive::oversubscription::Oversubscription;
     use crate::transport::open::test_hub;
 
@@ -524,6 +525,33 @@ mod tests {
             slot,
             guid: slot.into(),
         }
+    }
+
+    /// A program without the header of datagram endpoints, such as udaddy, asks for one. No upcall follows, after which the helper would
+    /// send the answer.
+    #[test]
+    fn a_lookup_that_is_refused_without_an_upcall_is_answered_at_once() {
+        let [asker, hub] = ["127.77.5.18", "127.77.5.19"].map(test_hub);
+        let service_id = service_id::udp(7);
+        hub.state.lock().engine.listen(service_id).unwrap();
+        asker.with(|state, now| {
+            let query = SidrRequest {
+                remote: cm_address(hub.address()),
+                service_id,
+                source_port: 0,
+                private_data: &[],
+                timeout: None,
+            };
+            state.engine.sidr_request(now, &query).unwrap();
+        });
+        let heard = (0..3000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            let round = round(&hub);
+            assert!(round.upcalls.is_empty());
+            round.busy
+        });
+        assert!(heard);
+        assert!(!hub.state.lock().engine.has_datagrams());
     }
 
     /// A close that comes while the helper begins a round. The helper would sleep for ever if it took the wake-up first.
