@@ -439,3 +439,31 @@ fn tasks_that_give_up_leave_no_waker() {
     let event = || poll_fn(|cx| events.lock().expect("no panic").poll_event(cx));
     assert_eq!(kept(event), 1);
 }
+
+#[test]
+fn a_future_may_park_its_thread_without_losing_a_wake_up() {
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let woken: Mutex<Option<Waker>> = Mutex::default();
+        let mut polls = 0;
+        let first = poll_fn(|context| {
+            polls += 1;
+            *woken.lock().expect("no panic") = Some(context.waker().clone());
+            if polls > 1 {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        });
+        let second = async {
+            let waker = woken.lock().expect("no panic").take();
+            waker.expect("the first was polled").wake();
+            // As a channel of the standard library does, or another `block_on`: it takes the thread's wake-up.
+            thread::park();
+        };
+        block_on(join(first, second));
+        done.send(()).expect("the test waits");
+    });
+    let patience = Duration::from_secs(20);
+    ended.recv_timeout(patience).expect("the first is polled");
+}
