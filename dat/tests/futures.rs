@@ -467,3 +467,24 @@ fn a_future_may_park_its_thread_without_losing_a_wake_up() {
     let patience = Duration::from_secs(20);
     ended.recv_timeout(patience).expect("the first is polled");
 }
+
+#[test]
+fn an_operation_that_has_ended_is_posted_and_takes_no_other_request() {
+    let options = Options {
+        requests: 1,
+        ..Options::default()
+    };
+    let (a, client, _b, _server) = connected(&options);
+    let pool = a.pool(1, 8).expect("a pool");
+    let mut operation = client.send(pool.try_take().expect("a buffer"));
+    let (buffer, sent) = block_on(&mut operation);
+    sent.expect("sent");
+    assert!(once(operation.posted()).is_ready(), "it was posted");
+    let (next, patience) = (client.send(buffer), Duration::from_secs(20));
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || done.send(block_on(next).1));
+    ended
+        .recv_timeout(patience)
+        .expect("in time")
+        .expect("sent");
+}

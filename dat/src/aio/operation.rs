@@ -118,7 +118,8 @@ impl<B: Send + 'static> Operation<B> {
 
     /// Posts the operation, unless it is posted. Returns false if it waits for room.
     fn poll_begin(&mut self, context: &Context<'_>) -> bool {
-        if self.cookie.is_none() && self.refused.is_none() {
+        // Not again after the end.
+        if self.post.is_some() {
             match self.begin(context) {
                 Ok(is_posted) => return is_posted,
                 Err(error) => self.refused = Some(error),
