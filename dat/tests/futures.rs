@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use udapl::aio::{Buffer, Connection, Context, Operation, Options, block_on, join};
 use udapl::{Access, DtoStatus, Error, Streams};
@@ -487,4 +487,31 @@ fn an_operation_that_has_ended_is_posted_and_takes_no_other_request() {
         .recv_timeout(patience)
         .expect("in time")
         .expect("sent");
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("an executor runs a task where it is woken, and the task panics");
+    }
+}
+
+#[test]
+fn a_wake_up_that_panics_leaves_the_other_tasks_theirs() {
+    let (a, client, _b, server) = connected(&Options::default());
+    let task = Arc::new(Task::default());
+    let wakers = [Arc::new(Panics).into(), Arc::clone(&task).into()];
+    let mut receives = wakers.each_ref().map(|_| Box::pin(server.recv()));
+    for (receive, waker) in receives.iter_mut().zip(&wakers) {
+        let polled = receive.as_mut().poll(&mut TaskContext::from_waker(waker));
+        assert!(polled.is_pending());
+    }
+    let buffer = a.pool(1, 8).expect("a pool").try_take().expect("a buffer");
+    block_on(client.send(buffer)).1.expect("sent");
+    let end = Instant::now() + Duration::from_secs(20);
+    while task.0.load(Ordering::Relaxed) == 0 {
+        assert!(Instant::now() < end, "the other task is not woken");
+        thread::yield_now();
+    }
 }
