@@ -71,7 +71,9 @@ unsafe extern "C" fn call_agent(data: *mut c_void, _evd: DatHandle) {
     let Some(agent) = table().agents.remove(&data.addr()) else {
         return;
     };
-    if catch_unwind(AssertUnwindSafe(agent)).is_err() {
+    if let Err(value) = catch_unwind(AssertUnwindSafe(agent)) {
+        // Its drop may panic too.
+        std::mem::forget(value);
         tracing::error!("the agent of a CNO panicked");
     }
 }
@@ -106,5 +108,17 @@ mod tests {
         assert_eq!(Arc::strong_count(&witness), 1, "the closure is gone");
         call(late);
         assert_eq!(*witness.lock().unwrap(), 1);
+    }
+
+    #[test]
+    fn no_panic_of_an_agent_reaches_the_provider() {
+        struct PanicsAgain;
+        impl Drop for PanicsAgain {
+            fn drop(&mut self) {
+                panic!("the value of a panic is dropped");
+            }
+        }
+        let agent = Registered::new(Box::new(|| std::panic::panic_any(PanicsAgain)));
+        call(agent.proxy());
     }
 }

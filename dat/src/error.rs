@@ -157,7 +157,7 @@ pub enum Error {
         /// Type and subtype of the error.
         code: Code,
     },
-    /// The operating system refused what the futures need.
+    /// The operating system refused what the futures need, or a file of memory.
     #[error("cannot {what}: {source}")]
     System {
         /// What was attempted, and what mends it.

@@ -77,3 +77,22 @@ fn a_wait_for_a_completion_says_why_it_failed() {
         "{ended:?}"
     );
 }
+
+#[test]
+fn a_file_that_cannot_be_mapped_is_not_a_lack_of_memory() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    file.as_file().set_len(4096).expect("it has room");
+    let for_reading = std::fs::File::open(file.path()).expect("opens");
+    match udapl::Memory::file(&for_reading, 4096).expect_err("it is for reading only") {
+        Error::System { source, .. } => {
+            assert_eq!(source.kind(), std::io::ErrorKind::PermissionDenied);
+        }
+        other => panic!("{other}"),
+    }
+    let most = isize::MAX as usize;
+    let refused = udapl::Memory::file(file.as_file(), most).expect_err("too much");
+    assert!(
+        matches!(refused, Error::OutOfMemory { bytes } if bytes == most),
+        "{refused}"
+    );
+}

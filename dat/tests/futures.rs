@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use udapl::aio::{Buffer, Connection, Context, Operation, Options, block_on, join};
 use udapl::{Access, DtoStatus, Error, Streams};
@@ -438,4 +438,80 @@ fn tasks_that_give_up_leave_no_waker() {
     let events = Mutex::new(events);
     let event = || poll_fn(|cx| events.lock().expect("no panic").poll_event(cx));
     assert_eq!(kept(event), 1);
+}
+
+#[test]
+fn a_future_may_park_its_thread_without_losing_a_wake_up() {
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let woken: Mutex<Option<Waker>> = Mutex::default();
+        let mut polls = 0;
+        let first = poll_fn(|context| {
+            polls += 1;
+            *woken.lock().expect("no panic") = Some(context.waker().clone());
+            if polls > 1 {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        });
+        let second = async {
+            let waker = woken.lock().expect("no panic").take();
+            waker.expect("the first was polled").wake();
+            // As a channel of the standard library does, or another `block_on`: it takes the thread's wake-up.
+            thread::park();
+        };
+        block_on(join(first, second));
+        done.send(()).expect("the test waits");
+    });
+    let patience = Duration::from_secs(20);
+    ended.recv_timeout(patience).expect("the first is polled");
+}
+
+#[test]
+fn an_operation_that_has_ended_is_posted_and_takes_no_other_request() {
+    let options = Options {
+        requests: 1,
+        ..Options::default()
+    };
+    let (a, client, _b, _server) = connected(&options);
+    let pool = a.pool(1, 8).expect("a pool");
+    let mut operation = client.send(pool.try_take().expect("a buffer"));
+    let (buffer, sent) = block_on(&mut operation);
+    sent.expect("sent");
+    assert!(once(operation.posted()).is_ready(), "it was posted");
+    let (next, patience) = (client.send(buffer), Duration::from_secs(20));
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || done.send(block_on(next).1));
+    ended
+        .recv_timeout(patience)
+        .expect("in time")
+        .expect("sent");
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("an executor runs a task where it is woken, and the task panics");
+    }
+}
+
+#[test]
+fn a_wake_up_that_panics_leaves_the_other_tasks_theirs() {
+    let (a, client, _b, server) = connected(&Options::default());
+    let task = Arc::new(Task::default());
+    let wakers = [Arc::new(Panics).into(), Arc::clone(&task).into()];
+    let mut receives = wakers.each_ref().map(|_| Box::pin(server.recv()));
+    for (receive, waker) in receives.iter_mut().zip(&wakers) {
+        let polled = receive.as_mut().poll(&mut TaskContext::from_waker(waker));
+        assert!(polled.is_pending());
+    }
+    let buffer = a.pool(1, 8).expect("a pool").try_take().expect("a buffer");
+    block_on(client.send(buffer)).1.expect("sent");
+    let end = Instant::now() + Duration::from_secs(20);
+    while task.0.load(Ordering::Relaxed) == 0 {
+        assert!(Instant::now() < end, "the other task is not woken");
+        thread::yield_now();
+    }
 }

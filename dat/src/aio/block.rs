@@ -4,14 +4,20 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-struct Unpark(Thread);
+struct Unpark {
+    thread: Thread,
+    /// The future was woken. The thread's own token may be taken by what the future calls, as a channel of `std` that waits does.
+    is_woken: AtomicBool,
+}
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        self.is_woken.store(true, Ordering::Release);
+        self.thread.unpark();
     }
 }
 
@@ -22,13 +28,19 @@ impl Wake for Unpark {
 /// ```
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let unpark = Arc::new(Unpark {
+        thread: thread::current(),
+        is_woken: AtomicBool::new(false),
+    });
+    let waker = Waker::from(Arc::clone(&unpark));
     let mut context = Context::from_waker(&waker);
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
         }
-        thread::park();
+        while !unpark.is_woken.swap(false, Ordering::Acquire) {
+            thread::park();
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
-use std::task::{Context as TaskContext, Poll, Waker};
+use std::task::{Context as TaskContext, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use dat_os::schedule::processors;
 use super::linger::{Linger, Turns};
 use super::pool::Pool;
 use super::state::{State, Todo};
-use super::watchers::{Ticket, Watchers};
+use super::watchers::{Ticket, Watchers, wake};
 use crate::error::{Error, Result};
 use crate::{Evd, Event, Ia, NotifyFd, Pz, Streams};
 
@@ -120,7 +120,7 @@ impl Shared {
         let watchers: Vec<_> = self.state().event_watchers.drain().collect();
         let result = self.dequeue(turn, Errors::Always);
         // Without a lock: an executor may run the task at once.
-        watchers.into_iter().for_each(Waker::wake);
+        watchers.into_iter().for_each(wake);
         result
     }
 
@@ -252,7 +252,7 @@ impl Drop for ErrorWait<'_> {
 /// Wakes and drops without a lock.
 pub(super) fn finish(todo: Todo) {
     drop(todo.drop);
-    todo.wake.into_iter().for_each(Waker::wake);
+    todo.wake.into_iter().for_each(wake);
 }
 
 /// Sleeps until the descriptor is readable, and drives the context; ends with it.

@@ -14,6 +14,7 @@ use super::operation::Operation;
 use super::options::Options;
 use super::pool::IoBuffer;
 use super::state::{Arrived, Attempt, Link, Phase};
+use super::watchers::wake;
 use crate::error::{Error, Result};
 use crate::{CompletionFlags, ConnectionEvent, DATAGRAM_HEADER, DatagramEvent, Peer};
 
@@ -108,10 +109,10 @@ impl Drop for Turn<'_> {
             Attempt::Pending => std::mem::replace(&mut link.attempt, Attempt::Abandoned),
             _ => std::mem::take(&mut link.attempt),
         };
-        let wake: Vec<_> = link.watchers.drain().collect();
+        let woken: Vec<_> = link.watchers.drain().collect();
         drop(state);
         drop(done);
-        wake.into_iter().for_each(std::task::Waker::wake);
+        woken.into_iter().for_each(wake);
     }
 }
 

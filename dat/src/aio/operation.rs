@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::context::finish;
 use super::link::Inner;
 use super::watchers::Ticket;
 use crate::error::{Error, Result};
@@ -117,7 +118,8 @@ impl<B: Send + 'static> Operation<B> {
 
     /// Posts the operation, unless it is posted. Returns false if it waits for room.
     fn poll_begin(&mut self, context: &Context<'_>) -> bool {
-        if self.cookie.is_none() && self.refused.is_none() {
+        // Not again after the end.
+        if self.post.is_some() {
             match self.begin(context) {
                 Ok(is_posted) => return is_posted,
                 Err(error) => self.refused = Some(error),
@@ -148,7 +150,8 @@ impl<B: Send + 'static> Operation<B> {
                 Ok(true)
             }
             Err(error) => {
-                shared.state().abandon(id, cookie);
+                let todo = shared.state().abandon(id, cookie);
+                finish(todo);
                 Err(error)
             }
         }
@@ -230,5 +233,57 @@ impl<B: Send + 'static> Drop for Operation<B> {
                 Some(&mut state.links.get_mut(&id)?.posters)
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+
+    use super::*;
+    use crate::aio::{self, Options, block_on, join};
+
+    #[derive(Default)]
+    struct Task(AtomicUsize);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn an_operation_that_waits_gets_the_credit_of_one_that_is_refused() {
+        let context = aio::Context::open("softrxe-lo").expect("opens");
+        let options = Options {
+            requests: 1,
+            ..Options::default()
+        };
+        let mut listener = context.listen(None, options.clone()).expect("listens");
+        let attempt = context.connect(context.address(), listener.conn_qual(), &options);
+        let (client, server) = block_on(join(attempt, listener.accept()));
+        let (client, _server) = (client.expect("connects"), server.expect("accepts"));
+
+        let pool = context.pool(1, 8).expect("a pool");
+        let waiting = client.send(pool.try_take().expect("a buffer"));
+        let waiting = Arc::new(Mutex::new(waiting));
+        let task = Arc::new(Task::default());
+        // As another thread does while the post is refused.
+        let meanwhile = {
+            let (waiting, waker) = (Arc::clone(&waiting), Waker::from(Arc::clone(&task)));
+            move |_: &Ep, (): &mut (), _| {
+                let mut waiting = waiting.lock().expect("no panic");
+                let polled = Pin::new(&mut *waiting).poll(&mut Context::from_waker(&waker));
+                assert!(polled.is_pending());
+                Err(Error::OtherZone { call: "a test" })
+            }
+        };
+        let (_, refused) = block_on(Operation::new(client.inner(), (), meanwhile));
+        assert!(matches!(refused, Err(Error::OtherZone { .. })));
+        assert_eq!(task.0.load(Ordering::Relaxed), 1, "it is woken");
+        let mut waiting = waiting.lock().expect("no panic");
+        block_on(&mut *waiting).1.expect("sent");
     }
 }

@@ -6,6 +6,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context as TaskContext, Poll, Waker};
 
+use super::watchers::wake;
 use crate::error::{Error, Result};
 use crate::{Access, Pz, Region, Slice};
 
@@ -111,7 +112,7 @@ impl Drop for Turn<'_> {
         };
         drop(free);
         if let Some((_, next)) = next {
-            next.wake();
+            wake(next);
         }
     }
 }
@@ -269,7 +270,7 @@ impl Drop for Buffer {
         let next = free.waiting.pop_front();
         drop(free);
         if let Some((_, next)) = next {
-            next.wake();
+            wake(next);
         }
     }
 }

@@ -207,12 +207,15 @@ impl State {
         Some(self.add(id, Slot::Pending(Some(waker.clone()))))
     }
 
-    /// Takes back an operation whose post was refused.
-    pub(super) fn abandon(&mut self, id: EpId, cookie: u64) {
-        self.take(cookie);
+    /// Takes back an operation whose post was refused. Its credit is for those that found none meanwhile.
+    pub(super) fn abandon(&mut self, id: EpId, cookie: u64) -> Todo {
+        let mut todo = Todo::default();
+        todo.drop.push(Box::new(self.take(cookie)));
         if let Some(link) = self.links.get_mut(&id) {
             link.credits += 1;
+            todo.wake.extend(link.posters.drain());
         }
+        todo
     }
 
     /// Adds a receive that is posted next.

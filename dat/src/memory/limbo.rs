@@ -98,7 +98,9 @@ impl Awaited {
         if is_srq || !entry.is_exact() {
             return !entry.is_being_freed(id) && self.member.is_idle();
         }
-        entry.done(Side::Requests) >= self.requests && entry.done(Side::Receives) >= self.receives
+        // A post that was counted may have been refused since.
+        let left = |side, posted: u64| posted.min(entry.posted(side)) > entry.done(side);
+        !left(Side::Requests, self.requests) && !left(Side::Receives, self.receives)
     }
 }
 
@@ -271,5 +273,24 @@ mod tests {
             }
         });
         assert_eq!(missed, 0);
+    }
+
+    /// A region is dropped while another thread's post is being refused.
+    #[test]
+    fn a_post_that_was_refused_is_not_waited_for() {
+        let freed = Arc::new(AtomicU32::new(0));
+        let entry = crate::ids::entry(0x5900_0000_0000);
+        let limbo = Limbo::default();
+        entry.begin(None);
+        limbo.add(entry, 1, false);
+        for side in [Side::Requests, Side::Receives] {
+            freed.store(0, Ordering::Relaxed);
+            entry.post(side);
+            limbo.keep(Box::new(Registration(Arc::clone(&freed))));
+            assert_eq!(freed.load(Ordering::Relaxed), 0);
+            entry.unpost(side);
+            limbo.collect();
+            assert_eq!(freed.load(Ordering::Relaxed), 1, "{side:?}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -124,7 +125,7 @@ impl Memory {
     /// ```
     ///
     /// # Errors
-    /// As [`Memory::zeroed`].
+    /// As [`Memory::zeroed`]; [`Error::System`] if the file cannot be mapped, as one that is not open for reading and writing.
     pub fn file(file: &File, bytes: usize) -> Result<Self> {
         let at = map(bytes, libc::MAP_SHARED, file.as_raw_fd())?;
         Ok(Self(Kind::File(at, bytes)))
@@ -197,7 +198,13 @@ fn map(bytes: usize, flags: i32, file: i32) -> Result<NonNull<u8>> {
     let at = unsafe { libc::mmap(ptr::null_mut(), checked(bytes)?, rights, flags, file, 0) };
     match NonNull::new(at.cast::<u8>()) {
         Some(start) if at != libc::MAP_FAILED => Ok(start),
-        _ => Err(Error::OutOfMemory { bytes }),
+        _ => Err(match io::Error::last_os_error() {
+            source if file != -1 && source.kind() != io::ErrorKind::OutOfMemory => Error::System {
+                what: "map a file, which has to be open for reading and writing",
+                source,
+            },
+            _ => Error::OutOfMemory { bytes },
+        }),
     }
 }
 
