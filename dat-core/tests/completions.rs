@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use common::side::{cookies, side};
-use common::{Events, Null, open, qp};
-use dat_core::ep::{Ep, EpChange, EpParts};
-use dat_core::error::{Error, Kind};
+use common::{Events, NO_QPS, Null, open, qp};
+use dat_core::ep::{Ep, EpChange, EpParts, EpState};
+use dat_core::error::{Error, Kind, Subtype};
 use dat_core::evd::Evd;
-use dat_core::flags::{Close, CompletionFlags, EvdFlags};
+use dat_core::flags::{Close, CompletionFlags, EvdFlags, MemPriv, VaType};
 use dat_core::pz::Pz;
+use dat_core::rmr::{LmrRange, Rmr};
 
 const NONE: CompletionFlags = CompletionFlags::empty();
 
@@ -210,4 +211,30 @@ fn the_completion_queue_does_not_grow_with_resets() {
         assert_eq!(request_depth(ep), depth);
     }
     ia.close(Close::Abrupt).unwrap();
+}
+
+/// dat_ep_reset may fail where the transport has to make a new queue pair. The endpoint stays Disconnected, and has no queue that could flush
+/// a post: that fails, too, until a reset succeeds.
+#[test]
+fn no_post_is_lost_after_a_reset_that_failed() {
+    let side = side(NONE, NONE);
+    qp(side.ep).single_use.store(true, Ordering::SeqCst);
+    side.ep.disconnect(Close::Abrupt).unwrap();
+    assert_eq!(side.cookies(), [0]);
+    NO_QPS.set(true);
+    let lacking = Error::of(Kind::InsufficientResources);
+    assert_eq!(side.ep.reset(), Err(lacking));
+    assert_eq!(side.ep.info().unwrap().state, EpState::Disconnected);
+    let refused = Err(Error::state(Subtype::InvalidStateEpDisconnected));
+    assert_eq!(side.ep.post_send(&[], 1, NONE), refused);
+    let rmr = Rmr::create(side.pz).unwrap();
+    let unbind = LmrRange::default();
+    let unbound = rmr.bind(None, unbind, MemPriv::empty(), VaType::Va, side.ep, 2, NONE);
+    assert_eq!(unbound.map(drop), refused);
+    assert!(side.ep.post_recv(&[], 3, NONE).is_err());
+    assert_eq!(side.cookies(), []);
+    NO_QPS.set(false);
+    side.ep.reset().unwrap();
+    side.ep.post_recv(&[], 3, NONE).unwrap();
+    side.close();
 }

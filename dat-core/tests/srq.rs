@@ -6,6 +6,7 @@ mod pair;
 
 use std::collections::HashSet;
 use std::sync::Weak;
+use std::sync::atomic::Ordering;
 
 use dat_core::attr::SrqAttr;
 use dat_core::ep::{Ep, EpChange, EpParts};
@@ -15,6 +16,8 @@ use dat_core::event::{AsyncEvent, ConnectionEvent as E, DtoStatus, Event};
 use dat_core::flags::{Close, CompletionFlags, EvdFlags};
 use dat_core::pz::Pz;
 use dat_core::srq::Srq;
+use dat_core::transport::{Token, Transport};
+use dat_core::upcall::Fault;
 use pair::*;
 
 const ATTR: SrqAttr = SrqAttr {
@@ -100,6 +103,39 @@ fn each_disconnect_of_its_endpoints_is_reported_once() {
         to.reset().unwrap();
     }
     assert_eq!(asynchronous(&client), None, "no SRQ, no event");
+}
+
+/// A device reports the last receive through its event thread, and names the queue pair, which is the same after dat_ep_reset: the
+/// report of one connection may come during the next one.
+#[test]
+fn a_late_report_of_the_last_receive_is_not_one_of_the_next_connection() {
+    let (client, server) = (Side::open(), Side::open());
+    let srq = Srq::create(server.ia, server.pz, &ATTR).unwrap();
+    let (from, to) = (client.ep(), srq_ep(&server, srq));
+    // The token of the queue pair is that of the endpoint before its first connection.
+    let generation = to.head.generation.load(Ordering::SeqCst);
+    let token = Token(u64::from(generation) << 32 | u64::from(Fake::arenas().ep.index_of(to)));
+    let late = || server.adapter().upcalls.fault(Fault::LastReceive(token));
+    let broken = Event::Async {
+        number: AsyncEvent::EpBroken,
+        handle: to.handle(),
+        reason: 0,
+    };
+    for _ in 0..2 {
+        late();
+        assert_eq!(asynchronous(&server), None, "no connection");
+        join(&client, from, &server, to, 404);
+        late();
+        assert_eq!(asynchronous(&server), None, "the connection has not ended");
+        to.disconnect(Close::Abrupt).unwrap();
+        assert_eq!(wait(server.conn), connection(E::Disconnected, to));
+        assert_eq!(asynchronous(&server), Some(broken));
+        late();
+        assert_eq!(asynchronous(&server), None, "it was reported");
+        wait(client.conn);
+        from.reset().unwrap();
+        to.reset().unwrap();
+    }
 }
 
 /// dat_srq_set_lw: one asynchronous event for each call, at once if the queue is below the watermark already.

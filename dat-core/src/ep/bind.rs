@@ -78,11 +78,13 @@ impl<T: Transport> Ep<T> {
         }
         let evds = (queue.evd, queue.completion_evd);
         let depth = queue.depth;
+        // Without one no EVD takes a flushed completion: dat_ep_reset is in progress, or has failed.
+        let has_qp = queue.qp.is_some();
         match self.refill(queue) {
             Ok(_) => Ok(BindRoom::Made),
             Err(Some(full)) => Err(full),
             Err(None) if !self.head.alive() => Err(DEAD),
-            Err(None) if self.current_state() == EpState::Disconnected => {
+            Err(None) if self.current_state() == EpState::Disconnected && has_qp => {
                 let dto = Dto {
                     rmr: T::arenas().rmr.get(rmr_index).map_or(0, crate::head::raw),
                     cookie,

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::connect::Connection;
 use super::state::{Effect, Input};
 use super::{Ep, EpState};
 use crate::counters::IaCounter;
@@ -105,13 +106,20 @@ impl<T: Transport> Ep<T> {
         Self::handle_input(token, Input::Transport(ConnOutcome::Broken), None);
     }
 
-    /// Handles a report that the endpoint takes no more receives from its SRQ.
+    /// Handles a report that the endpoint takes no more receives from its SRQ. A device names the queue pair and not the connection, so a
+    /// report that comes before the present connection has ended may be that of an earlier one. It is ignored: the end
+    /// is announced in any case.
     pub(crate) fn last_receive(token: Token) {
         let Some(ep) = T::arenas().ep.get(token.index()) else {
             return;
         };
         if ep.is_queue_pair(token) || Self::of_connection(token).is_some() {
-            ep.announce_srq_drained();
+            let side = ep.connection.lock();
+            let first = ep.state.is(EpState::Disconnected) && ep.is_first_drain(&side);
+            drop(side);
+            if first {
+                ep.post_srq_drained();
+            }
         }
     }
 
@@ -119,13 +127,23 @@ impl<T: Transport> Ep<T> {
     /// for it after each disconnect of an endpoint on an SRQ. Not every transport reports it (rxe does not), so core
     /// posts it once a connection and ignores the transport's later report.
     pub(super) fn announce_srq_drained(&'static self) {
-        let on_srq = {
-            let side = self.connection.lock();
-            side.parts.srq.is_some() && self.head.alive()
-        };
-        if on_srq && !self.srq_drain_announced.swap(true, Ordering::AcqRel) {
-            self.ia()
-                .post_async(AsyncEvent::EpBroken, self.handle(), EP_TRANSFER_TO_ERROR);
+        let side = self.connection.lock();
+        let first = self.is_first_drain(&side);
+        drop(side);
+        if first {
+            self.post_srq_drained();
         }
+    }
+
+    /// Returns true once a connection, if the endpoint is on an SRQ.
+    fn is_first_drain(&self, side: &Connection<T>) -> bool {
+        side.parts.srq.is_some()
+            && self.head.alive()
+            && !self.srq_drain_announced.swap(true, Ordering::AcqRel)
+    }
+
+    fn post_srq_drained(&'static self) {
+        self.ia()
+            .post_async(AsyncEvent::EpBroken, self.handle(), EP_TRANSFER_TO_ERROR);
     }
 }

@@ -260,7 +260,8 @@ impl<T: Transport> Ep<T> {
             return Err(DEAD);
         }
         let state = self.current_state();
-        if state != EpState::Disconnected {
+        // Without a queue pair no EVD takes the flushed completion: dat_ep_reset is in progress, or has failed.
+        if state != EpState::Disconnected || queue.qp.is_none() {
             return Err(state.refuse());
         }
         if post.flags & queue.invalid_flags != 0 {

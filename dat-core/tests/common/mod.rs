@@ -226,6 +226,8 @@ thread_local! {
     /// Number of adapters that this thread closed.
     pub(crate) static LEAVES: Cell<u32> = const { Cell::new(0) };
     static BEFORE_POLL: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
+    /// Makes [`Transport::create_qp`] of this thread fail.
+    pub(crate) static NO_QPS: Cell<bool> = const { Cell::new(false) };
     static AT_PARK: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
@@ -410,6 +412,9 @@ impl Transport for Null {
         _srq: Option<&Arc<()>>,
         token: Token,
     ) -> Result<Self::Qp> {
+        if NO_QPS.get() {
+            return Err(Error::of(Kind::InsufficientResources));
+        }
         let qp = Arc::new(Qp {
             requests: Mutex::default(),
             receives: Mutex::default(),
