@@ -7,6 +7,8 @@ use crate::search;
 
 /// Largest library that is read; ours have 4 MB with debug information left out, 60 MB with it.
 const LARGEST: u64 = 512 << 20;
+/// Bytes at the beginning of a file that have its headers; all linkers put them there.
+const HEADERS: u64 = 4096;
 
 /// The kind of machine that an object is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +86,24 @@ impl Object {
     /// # Errors
     /// [`ElfError`].
     pub fn read(path: &Path) -> Result<Self, ElfError> {
-        let bytes = search::read_up_to(path, LARGEST)?;
+        let object = Self::parse(search::read_up_to(path, LARGEST)?)?;
+        object.check_length_of(object.bytes.len())?;
+        Ok(object)
+    }
+
+    /// Checks that the file is not shorter than what its header tells of. Reads the headers only, since this precedes every load of a library.
+    /// Returns its machine.
+    ///
+    /// # Errors
+    /// [`ElfError`].
+    pub fn check_length(path: &Path) -> Result<Machine, ElfError> {
+        let (bytes, length) = search::read_head(path, HEADERS)?;
+        let object = Self::parse(bytes)?;
+        object.check_length_of(usize::try_from(length).unwrap_or(usize::MAX))?;
+        Ok(object.machine)
+    }
+
+    fn parse(bytes: Vec<u8>) -> Result<Self, ElfError> {
         let header = bytes.get(..20).ok_or(ElfError::NotElf)?;
         if !header.starts_with(b"\x7fELF") {
             return Err(ElfError::NotElf);
@@ -100,12 +119,14 @@ impl Object {
                 u16::from_be_bytes(code)
             },
         };
-        let object = Self { bytes, machine };
-        // The dynamic loader maps it without looking, and ends the program with SIGBUS.
-        let (has, wants) = (object.bytes.len(), object.end_of_segments());
-        match wants {
+        Ok(Self { bytes, machine })
+    }
+
+    /// The dynamic loader maps a file that is cut off without looking, and ends the program with SIGBUS.
+    fn check_length_of(&self, has: usize) -> Result<(), ElfError> {
+        match self.end_of_segments() {
             Some(wants) if wants > has => Err(ElfError::CutOff { has, wants }),
-            _ => Ok(object),
+            _ => Ok(()),
         }
     }
 

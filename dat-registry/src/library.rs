@@ -85,6 +85,30 @@ pub fn locate(library: &str, more: &[PathBuf]) -> Result<Library, LibraryError> 
     }))
 }
 
+/// Checks that the file that the dynamic loader would map is whole, as far as it can be found and read. Reads its headers only.
+///
+/// # Errors
+/// [`LibraryError::File`] with [`ElfError::CutOff`].
+pub(crate) fn check_length(library: &str, more: &[PathBuf]) -> Result<(), LibraryError> {
+    let paths = if library.contains('/') {
+        vec![PathBuf::from(library)]
+    } else {
+        let folders = [chosen_folders(), loader_folders(), more.to_vec()].concat();
+        folders.iter().map(|f| f.join(library)).collect()
+    };
+    for path in paths {
+        match Object::check_length(&path) {
+            Ok(machine) if machine == OWN => break,
+            Err(source @ ElfError::CutOff { .. }) => {
+                return Err(LibraryError::File { path, source });
+            }
+            // The dynamic loader passes it over, or says what is wrong.
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Names the folders that were searched. Those of the dynamic loader, of which machines have many, are named together.
 fn places(more: &[PathBuf]) -> String {
     let mut places: Vec<String> = Vec::new();

@@ -22,7 +22,6 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 pub use crate::classic::AddProvider;
 use crate::classic::{self, RegistryFunctions};
 use crate::conf::Entry;
-use crate::elf::ElfError;
 use crate::forked::CHILDREN;
 use crate::library::{self, LibraryError};
 use crate::registrations::{Registered, Table};
@@ -397,19 +396,11 @@ fn open(
     classic: Option<RegistryFunctions>,
 ) -> Result<OpenLibrary, LoadError> {
     // The dynamic loader would end the program with SIGBUS.
-    if let Err(
-        source @ LibraryError::File {
-            source: ElfError::CutOff { .. },
-            ..
-        },
-    ) = library::locate(&entry.library, folders)
-    {
-        return Err(LoadError::Library {
-            origin: entry.origin.to_string(),
-            library: entry.library.clone(),
-            source,
-        });
-    }
+    library::check_length(&entry.library, folders).map_err(|source| LoadError::Library {
+        origin: entry.origin.to_string(),
+        library: entry.library.clone(),
+        source,
+    })?;
     let first = match open_path(OsStr::new(&entry.library), classic) {
         Ok(library) => return Ok(library),
         Err(error) => error,

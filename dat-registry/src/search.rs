@@ -1,7 +1,7 @@
 //! The places where dat.conf and the libraries that it names are searched.
 
 use std::ffi::OsStr;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -187,24 +187,44 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Like [`read`], for files of at most `most` bytes.
 pub(crate) fn read_up_to(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)?;
-    let refuse = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    let about = file.metadata()?;
-    if about.is_dir() {
-        return refuse("it is a folder");
-    }
-    if !about.is_file() {
-        return refuse("it is no regular file but a FIFO, socket or device");
-    }
-    if about.len() > most {
-        return refuse(&format!("it has more than {} MiB", most >> 20));
+    let (file, length) = open(path)?;
+    if length > most {
+        return Err(refusal(&format!("it has more than {} MiB", most >> 20)));
     }
     let mut bytes = Vec::new();
     file.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Reads the first bytes of a file, `most` at most. Returns them and the length of the file.
+pub(crate) fn read_head(path: &Path, most: u64) -> io::Result<(Vec<u8>, u64)> {
+    let (file, length) = open(path)?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok((bytes, length))
+}
+
+fn refusal(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
+/// Opens a regular file; returns its length, too.
+fn open(path: &Path) -> io::Result<(File, u64)> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    let about = file.metadata()?;
+    if about.is_dir() {
+        return Err(refusal("it is a folder"));
+    }
+    if !about.is_file() {
+        return Err(refusal(
+            "it is no regular file but a FIFO, socket or device",
+        ));
+    }
+    let length = about.len();
+    Ok((file, length))
 }
 
 /// Returns the prefix in which a library or program at `own_path` was installed: `P` for `P/bin/X`, `P/lib/X`, `P/lib64/X`, and for a
