@@ -24,6 +24,8 @@ mod cm;
 mod convert;
 mod counters;
 mod epoll;
+#[cfg(test)]
+mod fake;
 mod find;
 mod open;
 mod park;

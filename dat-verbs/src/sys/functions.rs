@@ -2,9 +2,6 @@
 //!
 //! All of them require that [`load`] has succeeded, and what the manual page of each requires.
 
-#[cfg(test)]
-pub(crate) mod fake;
-
 use std::sync::OnceLock;
 
 use libc::{c_char, c_int, c_void, sockaddr};
@@ -22,8 +19,8 @@ use super::verbs::{
 macro_rules! functions {
     ($table:ident; $($version:literal $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         /// The functions of the library.
-        pub(super) struct $table {
-            $($name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
+        pub(crate) struct $table {
+            $(pub(crate) $name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
         }
 
         impl $table {
@@ -53,11 +50,20 @@ macro_rules! functions {
                 }
             }
 
+            /// Uses this table instead of the library's.
+            #[cfg(test)]
+            pub(crate) fn install(table: impl FnOnce() -> Self) {
+                Self::cell().get_or_init(table);
+            }
+
             /// Makes a table whose functions a test does not expect to be called.
             #[cfg(test)]
-            fn unused() -> Self {
+            pub(crate) fn unused() -> Self {
+                unsafe extern "C" fn unexpected() {
+                    std::process::abort();
+                }
                 // SAFETY: the function ends the process whatever its caller's type is.
-                unsafe { Self { $($name: std::mem::transmute::<unsafe extern "C" fn(), unsafe extern "C" fn($($type),*) $(-> $result)?>(fake::unexpected),)* } }
+                unsafe { Self { $($name: std::mem::transmute::<unsafe extern "C" fn(), unsafe extern "C" fn($($type),*) $(-> $result)?>(unexpected),)* } }
             }
 
             #[cfg(all(test, feature = "rdma-sys"))]

@@ -32,8 +32,6 @@ use dat_core::iov::LmrTriplet;
 
 pub(crate) use cma::*;
 pub(crate) use constants::*;
-#[cfg(test)]
-pub(crate) use functions::fake;
 pub use functions::load;
 pub(crate) use functions::*;
 pub(crate) use inline::*;

@@ -10,9 +10,8 @@ use dat_core::transport::Token;
 use dat_core::upcall::Upcalls;
 use libc::{c_char, c_int, c_uint, c_void, sockaddr};
 
-use super::{Ibverbs, Rdmacm};
 use crate::adapter::Adapter;
-use crate::sys::{AsyncEvent, LINK_LAYER_INFINIBAND, Wc};
+use crate::sys::{AsyncEvent, Ibverbs, LINK_LAYER_INFINIBAND, Rdmacm, Wc};
 use crate::sys::{
     ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid, ibv_mr, ibv_pd,
     ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state, ibv_recv_wr, ibv_send_wr,
@@ -73,7 +72,7 @@ pub(crate) fn adapter(settings: &str) -> Arc<Adapter> {
 }
 
 fn install() {
-    Ibverbs::cell().get_or_init(|| Ibverbs {
+    Ibverbs::install(|| Ibverbs {
         ibv_get_device_list: get_device_list,
         ibv_free_device_list: free_device_list,
         ibv_get_device_name: get_device_name,
@@ -101,7 +100,7 @@ fn install() {
         ibv_destroy_qp: destroy_qp,
         ..Ibverbs::unused()
     });
-    Rdmacm::cell().get_or_init(|| Rdmacm {
+    Rdmacm::install(|| Rdmacm {
         rdma_create_event_channel: create_event_channel,
         rdma_destroy_event_channel: destroy_event_channel,
         rdma_get_cm_event: get_cm_event,
@@ -111,11 +110,6 @@ fn install() {
         rdma_init_qp_attr: init_qp_attr,
         ..Rdmacm::unused()
     });
-}
-
-/// Stands for a function that no test needs.
-pub(super) unsafe extern "C" fn unexpected() {
-    std::process::abort();
 }
 
 /// Returns an object of zeros, which is never freed.
