@@ -42,8 +42,8 @@ rust_ceilings() {
 count_post_send;ep_post_send, 64 B;5;5
 count_post_recv;ep_post_recv, 64 B;5;5
 count_post_rdma_write;ep_post_rdma_write, 64 B;8;5
-count_empty_poll;evd_dequeue, empty DTO EVD;61;-
-count_poll;evd_dequeue, request completion;88;-
+count_empty_poll;evd_dequeue, empty DTO EVD;49;-
+count_poll;evd_dequeue, request completion;76;-
 count_poll_completion;evd_dequeue, receive completion;11;10
 count_wait;evd_wait, event ready;50;-
 CEILINGS

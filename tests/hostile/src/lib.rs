@@ -66,7 +66,9 @@ pub fn run_test(test: &str, scenario: impl FnOnce(), part: impl FnOnce(&str)) {
             // SAFETY: a plain system call.
             let uid = unsafe { libc::geteuid() };
             if uid != 0 {
-                dat_untested::untested("attacks of one user on another take root");
+                dat_untested::untested(format_args!(
+                    "{test}: attacks of one user on another take root"
+                ));
                 return;
             }
             let _alone = dat_tests::alone();
