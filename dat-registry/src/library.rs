@@ -69,7 +69,7 @@ pub fn locate(library: &str, more: &[PathBuf]) -> Result<Library, LibraryError> 
         });
     }
     let mut first_error = None;
-    for folder in &[chosen_folders(), loader_folders(), more.to_vec()].concat() {
+    for folder in &all_folders(more) {
         let path = folder.join(library);
         if !path.exists() {
             continue;
@@ -93,8 +93,7 @@ pub(crate) fn check_length(library: &str, more: &[PathBuf]) -> Result<(), Librar
     let paths = if library.contains('/') {
         vec![PathBuf::from(library)]
     } else {
-        let folders = [chosen_folders(), loader_folders(), more.to_vec()].concat();
-        folders.iter().map(|f| f.join(library)).collect()
+        all_folders(more).iter().map(|f| f.join(library)).collect()
     };
     for path in paths {
         match Object::check_length(&path) {
@@ -133,7 +132,7 @@ pub fn nearest(library: &str, more: &[PathBuf]) -> Option<String> {
     let is_path = library.contains('/');
     let folders = match wanted.parent() {
         Some(parent) if is_path => vec![parent.to_owned()],
-        _ => [chosen_folders(), loader_folders(), more.to_vec()].concat(),
+        _ => all_folders(more),
     };
     let word = stem(wanted.file_name()?.to_str()?);
     let mut near: Vec<(String, PathBuf)> = Vec::new();
@@ -190,6 +189,11 @@ fn open(path: &Path) -> Result<Library, LibraryError> {
         }
         Err(source) => Err(LibraryError::File { path, source }),
     }
+}
+
+/// Returns the folders where a library without a slash is looked for, in their order; `more` are the last.
+fn all_folders(more: &[PathBuf]) -> Vec<PathBuf> {
+    [chosen_folders(), loader_folders(), more.to_vec()].concat()
 }
 
 /// Returns the folders of `LD_LIBRARY_PATH`, which the dynamic loader searches first.

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dat_abi::types::{DatHandle, DatOsWaitProxyAgent};
+
+use crate::contain::contain;
 
 /// What an agent does. It is called once.
 pub(crate) type AgentFn = Box<dyn FnOnce() + Send>;
@@ -71,11 +72,7 @@ unsafe extern "C" fn call_agent(data: *mut c_void, _evd: DatHandle) {
     let Some(agent) = table().agents.remove(&data.addr()) else {
         return;
     };
-    if let Err(value) = catch_unwind(AssertUnwindSafe(agent)) {
-        // Its drop may panic too.
-        std::mem::forget(value);
-        tracing::error!("the agent of a CNO panicked");
-    }
+    contain("the agent of a CNO", agent);
 }
 
 #[cfg(test)]

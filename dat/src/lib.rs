@@ -55,6 +55,7 @@ mod attributes;
 mod builtin;
 mod cno;
 mod common;
+mod contain;
 mod counters;
 mod datagram;
 mod ep;

@@ -446,7 +446,7 @@ impl<T: Transport> Ep<T> {
                     return;
                 }
             }
-            // Queued under the lock: dat_ep_free, which takes it, leaves the EVD to the consumer, who may free that, too.
+            // Queued under the lock: dat_ep_free takes it, and after that call the EVD may be freed, too.
             let feed = side.connect_feed.as_ref().filter(|feed| feed.valid());
             let queued = feed.map(|feed| feed.evd().enqueue(event));
             drop(side);

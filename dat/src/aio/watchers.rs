@@ -1,15 +1,12 @@
 //! Tasks that wait for something. Pure.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
+
+use crate::contain::contain;
 
 /// Wakes a task. An executor may run it at once, and then its panic comes back: it must not keep other tasks from their events.
 pub(super) fn wake(waker: Waker) {
-    if let Err(value) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-        // Its drop may panic too.
-        std::mem::forget(value);
-        tracing::error!("a task panicked where it was woken");
-    }
+    contain("a task that was woken", || waker.wake());
 }
 
 /// What a future waits by. Its task is forgotten when the future gives up: what many tasks wait for in turn, each for a while, may never

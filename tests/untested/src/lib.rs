@@ -1,7 +1,7 @@
 //! A test that cannot run where it is, as one that takes the superuser, must not look like a test that passed.
 //!
-//! Such a test calls [`untested`] and returns. It fails there, unless [`LIST`] names a file: then the file gets a line, and whoever set the
-//! variable prints the file. `make test` and `make check` do.
+//! Such a test calls [`untested`] and returns. It fails there, unless [`LIST`] names a file: then the file gets a line. `make test` and `make check` set
+//! the variable, and print the file at their end.
 #![forbid(unsafe_code)]
 
 use std::fmt::Display;
@@ -77,15 +77,15 @@ mod tests {
 
     #[test]
     fn with_a_list_it_passes_and_is_on_the_list() {
-        let folder = std::env::temp_dir().join(format!("dat-untested-{}", std::process::id()));
-        let _ = std::fs::remove_file(&folder);
+        let list = std::env::temp_dir().join(format!("dat-untested-{}", std::process::id()));
+        let _ = std::fs::remove_file(&list);
         for _ in 0..2 {
-            assert!(run(Some(&folder)).status.success());
+            assert!(run(Some(&list)).status.success());
         }
-        let list = std::fs::read_to_string(&folder).unwrap();
-        std::fs::remove_file(&folder).unwrap();
+        let text = std::fs::read_to_string(&list).unwrap();
+        std::fs::remove_file(&list).unwrap();
         let line = "tests::a_test_that_cannot_run (tests/untested/src/lib.rs): it takes two moons";
-        assert_eq!(list.lines().collect::<Vec<_>>(), [line; 2]);
+        assert_eq!(text.lines().collect::<Vec<_>>(), [line; 2]);
     }
 
     #[test]

@@ -192,7 +192,7 @@ impl Hub {
     /// Does what [`reap_peers`](Self::reap_peers) does, while the adapter closes: reads the descriptors, makes no upcalls.
     pub(crate) fn reap_peers_at_close(&self, state: &mut State, now: Time) {
         if self.descriptors.liveness_changed() {
-            // A call that nobody takes would keep this thread from sleeping.
+            // A call that waits for its answer would keep this thread from sleeping.
             let (near_dial, mut context) = state.near_parts(now);
             near_dial.serve(&mut context);
             let gone = state
