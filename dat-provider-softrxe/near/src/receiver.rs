@@ -29,6 +29,16 @@ pub struct Record {
 }
 
 impl Record {
+    /// No record, for [`Receiver::next_into`].
+    pub const NONE: Self = Self {
+        header: [0; MAX_HEADER],
+        header_length: 0,
+        at: NonNull::dangling(),
+        payload_at: 0,
+        payload_length: 0,
+        lent: None,
+    };
+
     /// Returns the headers.
     #[inline]
     #[must_use]
@@ -88,34 +98,39 @@ impl Receiver {
         clippy::should_implement_trait,
         reason = "a record has to be released before the next one"
     )]
-    #[inline]
     pub fn next(&mut self) -> Result<Option<Record>, Violation> {
+        let mut record = Record::NONE;
+        Ok(self.next_into(&mut record)?.then_some(record))
+    }
+
+    /// Like [`next`](Self::next), but writes the record to `record`, so that it is not copied. Returns whether there is one.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    #[inline]
+    pub fn next_into(&mut self, record: &mut Record) -> Result<bool, Violation> {
         let position = self.consumer.position();
         // The payload of a short record is there. If the record has arrived, both lines are under way at the same time.
         self.ring.fetch_second_line(position);
         if !self.consumer.is_published(&self.ring) {
-            return Ok(None);
+            return Ok(false);
         }
         let words = self.ring.read_fixed(position);
         let fixed = Fixed::parse(words[0], self.consumer.size(), self.mtu)?;
         self.current = u64::from(fixed.length);
         self.is_lent = fixed.lent;
-        let mut header = [0; MAX_HEADER];
-        for (to, word) in header.as_chunks_mut().0.iter_mut().zip(&words[1..]) {
+        for (to, word) in record.header.as_chunks_mut().0.iter_mut().zip(&words[1..]) {
             *to = word.to_ne_bytes();
         }
-        let lent = fixed.lent.then(|| Lent {
+        record.header_length = fixed.header_length.into();
+        record.at = self.ring.record(position);
+        record.payload_at = fixed.payload_at.into();
+        record.payload_length = fixed.payload_length as usize;
+        record.lent = fixed.lent.then(|| Lent {
             address: self.ring.read_word(position, fixed.payload_at),
             position,
         });
-        Ok(Some(Record {
-            header,
-            header_length: fixed.header_length.into(),
-            at: self.ring.record(position),
-            payload_at: fixed.payload_at.into(),
-            payload_length: fixed.payload_length as usize,
-            lent,
-        }))
+        Ok(true)
     }
 
     /// Returns the position of the next record: bytes of records ever released.

@@ -168,8 +168,13 @@ impl Outputs {
     }
 
     /// Appends a completion with a [reservation](Self::reserve_completion). Allocates nothing.
-    #[inline]
     pub(crate) fn complete(&mut self, id: CqId, completion: Completion) {
+        self.complete_inline(id, completion);
+    }
+
+    /// Does what [`complete`](Self::complete) does. The completion is made in the queue then, and not copied there.
+    #[inline(always)]
+    pub(crate) fn complete_inline(&mut self, id: CqId, completion: Completion) {
         let Some(cq) = self.cq(id) else { return };
         debug_assert!(cq.reserved > 0, "{completion:?} was not expected");
         cq.reserved = cq.reserved.saturating_sub(1);

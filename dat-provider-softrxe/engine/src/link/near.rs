@@ -6,7 +6,7 @@
 
 use std::io;
 
-use softrxe_near::{Channel, LARGE_RING, Lent, Sender, Violation, layout, mtu};
+use softrxe_near::{Channel, LARGE_RING, Lent, Record, Sender, Violation, layout, mtu};
 use softrxe_proto::near::{self, MIN_LENT, RecordPart};
 use softrxe_proto::{Engine, NearId, NearOut, NearPoster, PostError, Qpn, SendRequest, Time};
 
@@ -96,24 +96,36 @@ pub(crate) struct Look {
 }
 
 impl Pulls {
-    /// Calls `handle` for a record with a long payload, and takes its time if that decides on the payloads that follow. Returns what
-    /// the peer is to be told of these, if that has changed.
-    fn handle_long(&mut self, payload: RecordPart, handle: impl FnOnce()) -> Option<bool> {
+    /// Returns the time before a record with a long payload is handled, if that decides on the payloads that follow.
+    #[inline(never)]
+    fn begin(&self, payload: RecordPart) -> Option<Time> {
         let Self::Chosen(choice) = self else {
-            handle();
+            return None;
+        };
+        choice.measures(way(payload)).then(clock::now)
+    }
+
+    /// Records that a record with a long payload was handled, from `begin` on if that was taken. Returns what the peer is to be told of the
+    /// payloads that follow, if that has changed.
+    #[inline(never)]
+    fn end(&mut self, payload: RecordPart, begin: Option<Time>) -> Option<bool> {
+        let Self::Chosen(choice) = self else {
             return None;
         };
         let before = choice.pulls();
-        let way = match payload.lent {
-            true => Way::Pulled,
-            false => Way::Copied,
-        };
-        let begin = choice.measures(way).then(clock::now);
-        handle();
         let took = begin.map(|begin| clock::now().since(begin).as_nanos() as u64);
-        choice.took(way, payload.length, took);
+        choice.took(way(payload), payload.length, took);
         let now = choice.pulls();
         (now != before).then_some(now)
+    }
+}
+
+/// Returns how a payload gets into the memory of this process.
+const fn way(payload: RecordPart) -> Way {
+    if payload.lent {
+        Way::Pulled
+    } else {
+        Way::Copied
     }
 }
 
@@ -161,10 +173,11 @@ impl NearLink {
         let receiver = &mut self.channel.receiver;
         let mut look = Look::default();
         let mut bytes = 0;
+        let mut record = Record::NONE;
         while look.records < MAX_RECORDS && bytes < MAX_BYTES {
-            let Some(record) = receiver.next()? else {
+            if !receiver.next_into(&mut record)? {
                 break;
-            };
+            }
             let lent = record.lent;
             let mut payload = RecordPart {
                 at: record.payload_at,
@@ -181,18 +194,16 @@ impl NearLink {
                 let place = unsafe { RecordBytes::new(record.at, length) };
                 engine.memory().set_record(place);
             }
-            let length = record.header_length;
-            if record.payload_length < MIN_LENT as usize {
-                engine.handle_record(now, self.id, &record.header, length, payload);
+            let is_long = record.payload_length >= MIN_LENT as usize;
+            let begin = if is_long {
+                self.pulls.begin(payload)
             } else {
-                let handle = || engine.handle_record(now, self.id, &record.header, length, payload);
-                if let Some(pulls) = self.pulls.handle_long(payload, handle) {
-                    engine
-                        .memory()
-                        .loans()
-                        .borrow_mut()
-                        .announce(self.id, pulls);
-                }
+                None
+            };
+            engine.handle_record(now, self.id, &record.header, record.header_length, payload);
+            if is_long && let Some(pulls) = self.pulls.end(payload, begin) {
+                let mut loans = engine.memory().loans().borrow_mut();
+                loans.announce(self.id, pulls);
             }
             if lent.is_some() {
                 borrow(engine, self.id, None);

@@ -448,6 +448,7 @@ impl Transport for UserEngine {
 
     fn post_send(qp: &Qp, request: &Request<'_, Self>) -> Result<()> {
         let mut room = Sges::default();
+        let length = request.length;
         let request = proto::SendRequest {
             wr_id: request.id.0,
             op: op(request.op)?,
@@ -461,7 +462,7 @@ impl Transport for UserEngine {
         {
             return posted.map_err(post_error);
         }
-        qp.hub.post(qp.qpn, &request).map_err(post_error)
+        qp.hub.post(qp.qpn, &request, length).map_err(post_error)
     }
 
     fn post_recv(qp: &Qp, id: WrId, iov: &[LmrTriplet]) -> Result<()> {

@@ -284,7 +284,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Calls `call` with a queue pair.
-    #[inline]
+    #[inline(always)]
     fn with_qp<R>(
         &mut self,
         now: Time,

@@ -53,6 +53,7 @@ impl<M: Memory> Engine<M> {
         commit: impl FnOnce(&NearOut),
     ) -> Result<bool, PostError> {
         let (slot, id) = (poster.slot, poster.channel);
+        let before = self.channel(id).map_or(0, |channel| channel.progress.sent);
         let mut is_timed = false;
         let posted = self.with_qp(now, slot, |qp, cx| {
             // The timer of an earlier request runs on.
@@ -61,7 +62,9 @@ impl<M: Memory> Engine<M> {
                 return Ok(None);
             };
             cx.out.counters.sent += 1;
-            Ok(Some((length as u64, qp.held, qp.has_output())))
+            let until = before + length as u64;
+            qp.sent_until(until);
+            Ok(Some((until, qp.held, qp.has_output())))
         });
         let sent = posted.unwrap_or(Err(PostError::UnknownQueue))?;
         if sent.is_none() {
@@ -70,8 +73,13 @@ impl<M: Memory> Engine<M> {
         }
         let waits = match sent {
             None => true,
-            Some((length, held, more)) => {
-                self.near_sent(id, slot, length, held);
+            Some((until, held, more)) => {
+                if let Some(channel) = self.channel_mut(id) {
+                    channel.progress.sent = until;
+                }
+                if held {
+                    self.record_acknowledges(id, slot);
+                }
                 more
             }
         };
@@ -84,20 +92,13 @@ impl<M: Memory> Engine<M> {
         Ok(sent.is_some())
     }
 
-    /// Counts the bytes of a record that a post made. The record has the acknowledgement that may have been `held` back.
-    #[inline]
-    fn near_sent(&mut self, id: NearId, slot: u32, length: u64, held: bool) {
-        let Some(Some(channel)) = self.channels.get_mut(usize::from(id.0)) else {
-            return;
-        };
-        channel.progress.sent += length;
-        let until = channel.progress.sent;
-        let off = held && channel.forget_held(slot);
-        if let Some(Some(qp)) = self.qps.get_mut(slot as usize) {
-            qp.sent_until(until);
-            if off {
-                (qp.queued, qp.held) = (false, false);
-            }
+    /// Records that the record of a post has the acknowledgement that was held back.
+    #[inline(never)]
+    fn record_acknowledges(&mut self, id: NearId, slot: u32) {
+        let channel = self.channel_mut(id);
+        let off = channel.is_some_and(|channel| channel.forget_held(slot));
+        if off && let Some(Some(qp)) = self.qps.get_mut(slot as usize) {
+            (qp.queued, qp.held) = (false, false);
         }
     }
 }

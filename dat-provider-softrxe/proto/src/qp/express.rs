@@ -333,13 +333,14 @@ impl Qp {
         if !awaited || !whole || !self.state.receives() {
             return false;
         }
-        let placed = match arrival.reth {
-            Some(reth) => self.place_write(cx, reth, payload),
-            None => self.place_send(cx, payload),
+        let receive = match arrival.reth {
+            Some(reth) if self.place_write(cx, reth, payload) => None,
+            None => match self.place_send(cx, payload) {
+                Some(wr_id) => Some(wr_id),
+                None => return false,
+            },
+            Some(_) => return false,
         };
-        if !placed {
-            return false;
-        }
         self.keepalive.packet_received();
         // The request completes before the message that acknowledges it, as on adapters: programs with one queue for both rely on it.
         if let Some(psn) = arrival.acknowledged {
@@ -354,16 +355,15 @@ impl Qp {
         if arrival.ack_request {
             r.schedule_ack(cx.now, cx.config.ack_delay);
         }
-        if arrival.reth.is_none()
-            && let Some(receive) = self.receives.pop()
-        {
+        if let Some(wr_id) = receive {
+            self.receives.skip();
             let completion = Completion {
                 op: CompletedOp::Receive,
                 length: payload.length as u32,
                 solicited: arrival.solicited,
-                ..self.completion(receive.wr_id)
+                ..self.completion(wr_id)
             };
-            cx.out.complete(self.init.recv_cq, completion);
+            cx.out.complete_inline(self.init.recv_cq, completion);
         }
         true
     }
@@ -381,25 +381,29 @@ impl Qp {
                 .is_ok()
     }
 
-    /// Places the payload of a SEND in the oldest receive, and leaves that in its ring. Returns false without a receive that is long
-    /// enough and whose memory is granted.
+    /// Places the payload of a SEND in the oldest receive, and leaves that in its ring. Returns the receive's name; `None` without a receive
+    /// that is long enough and whose memory is granted.
     #[inline]
-    fn place_send<M: Memory>(&self, cx: &Context<'_, M>, payload: RecordPart) -> bool {
+    fn place_send<M: Memory>(&self, cx: &Context<'_, M>, payload: RecordPart) -> Option<u64> {
         if self.init.srq.is_some() || self.receives.len() == 0 {
-            return false;
+            return None;
         }
         let oldest = self.receives.head();
-        let Some(receive) = self.receives.get(oldest) else {
-            return false;
-        };
+        let receive = self.receives.get(oldest)?;
         if payload.length > receive.length as usize {
-            return false;
+            return None;
         }
-        let sges = self.receives.sges(oldest, receive.sge_count);
-        let placed = self.for_each_received(sges, 0, payload.length, |access, va, part| {
-            let at = payload.at + part.start;
-            cx.memory.place(access, va, at, part.len())
-        });
-        placed.is_ok()
+        let placed = match self.receives.sges(oldest, receive.sge_count) {
+            [sge] => {
+                let access = self.receive_access(sge.key);
+                cx.memory
+                    .place(&access, sge.address, payload.at, payload.length)
+            }
+            sges => self.for_each_received(sges, 0, payload.length, |access, va, part| {
+                let at = payload.at + part.start;
+                cx.memory.place(access, va, at, part.len())
+            }),
+        };
+        placed.ok().map(|()| receive.wr_id)
     }
 }

@@ -44,7 +44,7 @@ use keepalive::KeepAlive;
 use outgoing::{Outgoing, Role};
 use requester::Requester;
 use responder::Responder;
-use ring::{Receive, Ring, for_each_part};
+use ring::{MAX_LENGTH, Receive, Ring, for_each_part};
 
 /// Limit of a peer's first packets that may be lost before one arrives.
 const MAX_LOST_FIRST: i32 = 1024;
@@ -209,14 +209,17 @@ impl Qp {
         mut place: impl FnMut(&Access, u64, std::ops::Range<usize>) -> Result<(), AccessError>,
     ) -> Result<(), AccessError> {
         for_each_part(sges, offset, length, |va, key, range| {
-            let need = Rights::LOCAL_WRITE;
-            let access = Access {
-                key,
-                need,
-                ..self.access()
-            };
-            place(&access, va, range)
+            place(&self.receive_access(key), va, range)
         })
+    }
+
+    /// Returns the access of a received message to the memory of `key`.
+    fn receive_access(&self, key: u32) -> Access {
+        Access {
+            key,
+            need: Rights::LOCAL_WRITE,
+            ..self.access()
+        }
     }
 
     /// Queues a request. In state Error it is flushed at once.
@@ -255,7 +258,10 @@ impl Qp {
                 "receives of its own in addition to an SRQ",
             ));
         }
-        let length = self.receives.admit(sges)?;
+        let length = match sges {
+            [sge] if self.receives.has_slot() && sge.length <= MAX_LENGTH => sge.length,
+            _ => self.receives.admit(sges)?,
+        };
         cx.out.reserve_completion(self.init.recv_cq)?;
         self.receives.post(wr_id, length, sges);
         if self.state == QpState::Error {

@@ -7,6 +7,8 @@ use crate::work::{PostError, Sge};
 
 /// Slots of a ring before its first growth.
 const FIRST: usize = 16;
+/// Maximum length of a message.
+pub(crate) const MAX_LENGTH: u32 = 1 << 31;
 
 /// A ring of work requests. A request is named by a running number (`seq`), which wraps.
 #[derive(Debug)]
@@ -122,7 +124,7 @@ impl<T> Ring<T> {
         }
         let total: u64 = sges.iter().map(|s| u64::from(s.length)).sum();
         let length = match u32::try_from(total) {
-            Ok(length) if length <= 1 << 31 => length,
+            Ok(length) if length <= MAX_LENGTH => length,
             _ => return Err(PostError::Length(total)),
         };
         if self.len() as usize == self.slots.len() {
@@ -143,7 +145,11 @@ impl<T> Ring<T> {
     pub(crate) fn push(&mut self, request: T, sges: &[Sge]) {
         let slot = self.slot(self.tail);
         let at = slot * self.max_sge;
-        self.sges[at..at + sges.len()].copy_from_slice(sges);
+        match sges {
+            // Most have one, for which no copy is called.
+            [sge] => self.sges[at] = *sge,
+            _ => self.sges[at..at + sges.len()].copy_from_slice(sges),
+        }
         self.slots[slot] = Some(request);
         self.tail = self.tail.wrapping_add(1);
     }
@@ -177,6 +183,7 @@ pub(crate) struct Receive {
 
 impl Ring<Receive> {
     /// Appends an admitted receive of `length` bytes.
+    #[inline]
     pub(crate) fn post(&mut self, wr_id: u64, length: u32, sges: &[Sge]) {
         let sge_count = sges.len();
         self.push(

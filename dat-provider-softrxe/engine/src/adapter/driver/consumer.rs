@@ -196,9 +196,14 @@ impl Hub {
     }
 
     /// Posts a request and transmits it, or leaves it to the next call if more are likely to follow.
-    pub(crate) fn post(&self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
+    /// Its segments have `bytes` bytes.
+    pub(crate) fn post(
+        &self,
+        qpn: Qpn,
+        request: &SendRequest<'_>,
+        bytes: u64,
+    ) -> Result<(), PostError> {
         let mut state = self.lock();
-        let bytes = request.sges.iter().map(|sge| u64::from(sge.length)).sum();
         let near = state.engine.near_for_post(qpn, bytes);
         let busy = near.map_or_else(|| state.engine.in_flight(qpn), |near| near.busy);
         let previous = state.driver.batch.previous(busy);
