@@ -12,8 +12,8 @@ use crate::map::Map;
 use crate::ring::{Producer, Sealer};
 use crate::violation::Violation;
 
-/// Bytes behind the next record whose lines [`Sender::prepare_next`] fetches: two short records, which take about as long as the fetch.
-const AHEAD: u64 = 256;
+/// Bytes behind the next record whose lines [`Sender::prepare_next`] fetches: four short records, which take about as long as the fetch.
+const AHEAD: u64 = 512;
 
 /// Where the next record begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,7 +137,7 @@ impl Sender {
         self.add(header, header_length, payload_at, payload_length, false);
     }
 
-    #[inline]
+    #[inline(always)]
     fn add(
         &mut self,
         header: &[u8; MAX_HEADER],

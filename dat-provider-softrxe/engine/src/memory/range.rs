@@ -297,6 +297,7 @@ impl Range {
     ///
     /// # Safety
     /// The bytes at `from` can be read. Another process may change them meanwhile.
+    #[inline(always)]
     unsafe fn copy_in(
         &self,
         method: CopyMethod,

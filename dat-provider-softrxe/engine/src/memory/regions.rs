@@ -418,6 +418,7 @@ impl Memory for Regions {
         done.map_err(|failed| error_of(failed, access, va, length))
     }
 
+    #[inline]
     fn fill(&self, access: &Access, va: u64, length: usize, at: usize) -> Result<(), AccessError> {
         let bytes = length as u64;
         let (range, offset) = self.table.borrow().resolve(access, va, bytes)?;
@@ -458,6 +459,7 @@ impl Memory for Regions {
         self.loans.borrow_mut().withdraw(|loan| loan.qpn == qpn);
     }
 
+    #[inline]
     fn place(&self, access: &Access, va: u64, at: usize, length: usize) -> Result<(), AccessError> {
         let bytes = length as u64;
         let (range, offset) = self.table.borrow().resolve(access, va, bytes)?;

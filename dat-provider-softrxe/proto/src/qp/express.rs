@@ -40,7 +40,7 @@ struct Single {
 
 /// Writes the headers of a packet, and the acknowledgement that goes with them; returns their length. Only whole words of 8 bytes are
 /// written, as the driver reads them: a processor waits where it reads a word whose parts were written just before.
-#[inline]
+#[inline(always)]
 fn emit(
     bth: &Bth,
     reth: Option<&Reth>,
@@ -203,7 +203,7 @@ impl Qp {
 
     /// Writes the packet of `single`, which has the next PSN, with an acknowledgement that is owed. `None` as in
     /// [`send_express`](Self::send_express).
-    #[inline]
+    #[inline(always)]
     fn write_single<M: Memory>(
         &self,
         cx: &Context<'_, M>,
@@ -318,7 +318,7 @@ impl Arrival {
 
 impl Qp {
     /// Handles a request on the express path. Returns false where the general path decides; no state has changed then.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receive_express<M: Memory>(
         &mut self,
         cx: &mut Context<'_, M>,
@@ -369,7 +369,7 @@ impl Qp {
     }
 
     /// Places the payload of a WRITE. Returns false if it is not allowed, or the memory is not granted.
-    #[inline]
+    #[inline(always)]
     fn place_write<M: Memory>(&self, cx: &Context<'_, M>, reth: Reth, payload: RecordPart) -> bool {
         let allowed = self.init.access.contains(Rights::REMOTE_WRITE);
         let access = self.remote(reth.rkey, Rights::REMOTE_WRITE);
@@ -383,7 +383,7 @@ impl Qp {
 
     /// Places the payload of a SEND in the oldest receive, and leaves that in its ring. Returns the receive's name; `None` without a receive
     /// that is long enough and whose memory is granted.
-    #[inline]
+    #[inline(always)]
     fn place_send<M: Memory>(&self, cx: &Context<'_, M>, payload: RecordPart) -> Option<u64> {
         if self.init.srq.is_some() || self.receives.len() == 0 {
             return None;
