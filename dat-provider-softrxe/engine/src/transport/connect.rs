@@ -1,5 +1,6 @@
 //! Service points and connections of core.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,10 +49,31 @@ fn claim(hub: &Hub, state: &mut BiasedGuard<'_, State>, service_id: u64) -> Resu
                 state.unlocked(|| std::thread::sleep(RETRY_INTERVAL));
             }
             Err(error) => {
-                tracing::error!(%error, service_id, "cannot register a service at UDP port 4791; check the process that has the port (`ss -lunp`)");
+                let remedy = remedy(&error);
+                tracing::error!(%error, service_id, "cannot register a service at UDP port 4791; {remedy}");
                 return Err(FULL);
             }
         }
+    }
+}
+
+/// Returns what to do where a service cannot be registered.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => "this process has no descriptor left: raise `ulimit -n`",
+        Some(libc::ENFILE) => "this machine has no descriptor left: raise fs.file-max",
+        _ => "check the process that has the port (`ss -lunp`)",
+    }
+}
+
+/// Returns why datagram queue pairs cannot connect to a listener, by the claim of their service.
+const fn without_datagrams(claimed: &Result<bool>) -> &'static str {
+    match claimed {
+        Ok(false) => {
+            "the port of this number in the UDP port space is in use; choose another qualifier for datagrams"
+        }
+        // The error before this one says why.
+        Ok(true) | Err(_) => "the service for datagrams was not registered",
     }
 }
 
@@ -91,9 +113,10 @@ pub(super) fn listen(
     }
     state.connections.add_service(service, token);
     let mut service_ids = vec![service];
-    // Datagram queue pairs connect to another service id. If that is in use, only connections arrive here.
+    // Datagram queue pairs connect to another service id. Without that, only connections arrive here.
     let datagrams = service_id::udp(port_of(qual));
-    if let Ok(true) = claim(hub, &mut state, datagrams) {
+    let claimed = claim(hub, &mut state, datagrams);
+    if let Ok(true) = claimed {
         if state.engine.listen(datagrams).is_ok() {
             state.connections.add_service(datagrams, token);
             service_ids.push(datagrams);
@@ -102,11 +125,8 @@ pub(super) fn listen(
         }
     }
     if service_ids.len() == 1 {
-        tracing::warn!(
-            qual,
-            "listening for connections only: the port of this number in the UDP port space is in use; \
-             choose another qualifier for datagrams"
-        );
+        let reason = without_datagrams(&claimed);
+        tracing::warn!(qual, "listening for connections only: {reason}");
     }
     let listener = Listener {
         hub: Arc::clone(hub),
@@ -217,4 +237,20 @@ pub(super) fn disconnect(qp: &Qp) {
         // Requests are flushed even if there never was a connection, or the peer refused it.
         state.engine.fail_qp(now, qp.qpn);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_descriptors_is_not_a_port_in_use() {
+        let remedy_of = |code| remedy(&io::Error::from_raw_os_error(code));
+        assert!(remedy_of(libc::EMFILE).contains("`ulimit -n`"));
+        assert!(remedy_of(libc::ENFILE).contains("fs.file-max"));
+        assert!(remedy_of(libc::ECONNREFUSED).contains("`ss -lunp`"));
+
+        assert!(without_datagrams(&Ok(false)).contains("in use"));
+        assert!(!without_datagrams(&Err(FULL)).contains("in use"));
+    }
 }
