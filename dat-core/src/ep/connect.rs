@@ -264,6 +264,8 @@ impl<T: Transport> Ep<T> {
         self.srq_drain_announced.store(false, Ordering::Release);
         self.apply(&mut side, input)?;
         self.close_gate(&side);
+        // That of an earlier connection, which the events of this attempt must not report.
+        self.private_data.set(&[]);
         side.remote = Some(remote);
         side.listened = listened;
         Ok((checkout, self.head.token(self.index())))

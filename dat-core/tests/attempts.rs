@@ -1,0 +1,57 @@
+//! Private data of connections: what an event of an endpoint reports is that of its own connection or attempt.
+#![allow(missing_docs, reason = "a test")]
+
+mod pair;
+
+use std::time::Duration;
+
+use dat_core::event::ConnectionEvent as E;
+use dat_core::flags::Close;
+use dat_core::sp::Sp;
+use pair::*;
+
+/// The event of an endpoint names no bytes itself: they are read from the endpoint when the event is taken.
+#[test]
+fn an_attempt_does_not_report_the_private_data_of_an_earlier_connection() {
+    let (client, server) = (Side::open(), Side::open());
+    let (from, to) = (client.ep(), server.ep());
+    let psp = Sp::psp_create(server.ia, Some(931), server.cr, false).unwrap();
+    let own = Sp::psp_create(client.ia, Some(932), client.cr, false).unwrap();
+    let connected = || {
+        from.connect(PEER, 931, None, b"question", 0, 0).unwrap();
+        request(wait(server.cr)).accept(Some(to), b"answer").unwrap();
+        assert_eq!(wait(client.conn), connection(E::Established, from));
+        assert_eq!(wait(server.conn), connection(E::Established, to));
+        assert_eq!(from.private_data().to_vec(), b"answer");
+        from.disconnect(Close::Abrupt).unwrap();
+        assert_eq!(wait(client.conn), connection(E::Disconnected, from));
+        assert_eq!(wait(server.conn), connection(E::Disconnected, to));
+        assert_eq!(from.private_data().to_vec(), b"answer");
+        from.reset().unwrap();
+        to.reset().unwrap();
+    };
+
+    connected();
+    from.connect(PEER, 939, None, b"question", 0, 0).unwrap();
+    assert_eq!(wait(client.conn), connection(E::NonPeerRejected, from));
+    assert!(from.private_data().is_empty());
+    from.reset().unwrap();
+
+    connected();
+    let short = Some(Duration::from_millis(10));
+    from.connect(PEER, 931, short, b"question", 0, 0).unwrap();
+    assert_eq!(wait(client.conn), connection(E::TimedOut, from));
+    assert!(from.private_data().is_empty());
+    request(wait(server.cr)).reject(b"").unwrap();
+    from.reset().unwrap();
+
+    // The passive side has none, also before the transport says that the connection is established: a message may imply that.
+    connected();
+    to.connect(PEER, 932, None, b"question", 0, 0).unwrap();
+    request(wait(client.cr)).accept(Some(from), b"").unwrap();
+    assert!(from.private_data().is_empty());
+    assert_eq!(wait(client.conn), connection(E::Established, from));
+    assert!(from.private_data().is_empty());
+    psp.free().unwrap();
+    own.free().unwrap();
+}
