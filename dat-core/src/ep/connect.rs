@@ -243,7 +243,11 @@ impl<T: Transport> Ep<T> {
     /// `DAT_INVALID_STATE`, `DAT_INVALID_HANDLE`.
     pub(crate) fn service_input(&'static self, input: Input) -> Result<EpState> {
         let mut side = self.lock_alive()?;
-        Ok(self.apply(&mut side, input)?.next)
+        let next = self.apply(&mut side, input)?.next;
+        if next == EpState::Unconnected {
+            (side.remote, side.listened) = (None, 0);
+        }
+        Ok(next)
     }
 
     /// Begins an attempt for dat_ep_connect or dat_cr_accept: returns the queue pair to connect and the token of the
