@@ -37,6 +37,7 @@ pub const fn to_v1_2(code: DatReturn) -> DatReturn {
     }
     let kind = match code & TYPE_MASK {
         kind if kind == Kind::NotImplemented as u32 => NOT_IMPLEMENTED_1_2,
+        NOT_IMPLEMENTED_1_2 => Kind::NotImplemented as u32,
         kind => kind,
     };
     code & !(TYPE_MASK | SUBTYPE_MASK) | kind | subtype
@@ -52,8 +53,14 @@ pub const fn from_v1_2(code: DatReturn) -> DatReturn {
     if subtype >= Subtype::InvalidStateSrqShutdown as u32 {
         subtype += 1;
     }
+    if subtype > SUBTYPE_MASK {
+        // No subtype of either version.
+        subtype = SUBTYPE_MASK;
+    }
     let kind = match code & TYPE_MASK {
         NOT_IMPLEMENTED_1_2 => Kind::NotImplemented as u32,
+        // 1.2 has no such type.
+        kind if kind == Kind::NotImplemented as u32 => NOT_IMPLEMENTED_1_2,
         kind => kind,
     };
     code & !(TYPE_MASK | SUBTYPE_MASK) | kind | subtype

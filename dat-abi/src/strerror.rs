@@ -92,4 +92,17 @@ mod tests {
         let found = strings(from_v1_2(0x8fff_0000));
         assert_eq!(found.major, Some(c"DAT_NOT_IMPLEMENTED"));
     }
+
+    #[test]
+    fn a_code_that_1_2_lacks_has_no_name() {
+        // The last one is 2.0's DAT_NOT_IMPLEMENTED.
+        for code in [0xffff_ffff, 0x8018_ffff, 0xbfff_0000] {
+            assert_eq!(strings(from_v1_2(code)).major, None, "{code:#x}");
+        }
+        for subtype in [0xffff, 0xfffe, 0xfffd] {
+            let found = strings(from_v1_2(0x8006_0000 | subtype));
+            assert_eq!(found.major, Some(c"DAT_INVALID_PARAMETER"));
+            assert_eq!(found.minor, None, "{subtype:#x}");
+        }
+    }
 }

@@ -10,6 +10,7 @@ use dat_abi::types::{
     DAT_HANDLE_NULL, DatCrParam, DatEvdParam, DatHandle, DatOsWaitProxyAgent, DatProviderInfo,
     DatRegionDescription, DatSrqAttr, DatSrqParam, event_number, handle_type,
 };
+use dat_core::error::Error;
 use dat_loopback::Loopback;
 
 const EVD_CR: u32 = 0x10;
@@ -22,6 +23,8 @@ const INVALID_HANDLE: u32 = 0x0005_0000;
 const INVALID_STATE: u32 = 0x0007_0000;
 const PRIV_ALL: u32 = 0x33;
 const FIVE_SECONDS: u32 = 5_000_000;
+/// `DAT_COMPLETION_UNSIGNALLED_FLAG`.
+const UNSIGNALLED: u32 = 4;
 
 /// Returns a guard that runs one test at a time. Tests use stale handles, and the address of a stale handle is used again after other
 /// tests created many objects.
@@ -320,6 +323,33 @@ macro_rules! version {
                 ok!(table, psp_free(psp));
                 free_side(table, &active);
                 free_side(table, &passive);
+                ok!(table, pz_free(pz));
+                ok!(table, ia_close(ia, 1));
+            }
+
+            /// 2.0 has the LMR before the range, and the type of the addresses before the endpoint.
+            #[test]
+            fn what_a_bind_refuses_has_the_number_of_its_argument() {
+                let _alone = alone();
+                let (table, ia, _) = open();
+                let mut pz = 0;
+                ok!(table, pz_create(ia, &mut pz));
+                let own = side(table, ia, pz, 1);
+                let mut rmr = 0;
+                ok!(table, rmr_create(pz, &mut rmr));
+                let bind = |range, rights, flags| {
+                    normal(rmr_bind(table, rmr, own.lmr, &range, rights, own.ep, flags))
+                };
+                let (whole, nothing) = (local(own.at(), 64, own.key), local(0, 0, 0));
+                let beyond = local(own.at() + 1, 4096, own.key);
+                let [range, rights, flags] = BIND_ARGUMENTS.map(|number| Error::arg(number).code());
+                assert_eq!(bind(beyond, 2, 0), range);
+                assert_eq!(bind(whole, 0x1000, 0), rights);
+                // The endpoint has no completions of that kind.
+                assert_eq!(bind(whole, 2, UNSIGNALLED), flags);
+                assert_eq!(bind(nothing, 0, UNSIGNALLED), flags);
+                ok!(table, rmr_free(rmr));
+                free_side(table, &own);
                 ok!(table, pz_free(pz));
                 ok!(table, ia_close(ia, 1));
             }
@@ -633,6 +663,8 @@ mod own_2_0 {
     use dat_abi::v2_0::types::{DatLmrTriplet, DatRmrTriplet};
 
     pub(crate) const SRQ_OPERATIONAL: u32 = 1;
+    /// Numbers of the arguments of dat_rmr_bind: range, privileges, flags.
+    pub(crate) const BIND_ARGUMENTS: [u16; 3] = [3, 4, 8];
 
     pub(crate) fn same(code: u32) -> u32 {
         code
@@ -676,6 +708,20 @@ mod own_2_0 {
         }
     }
 
+    pub(crate) fn rmr_bind(
+        table: &DatProvider,
+        rmr: DatHandle,
+        lmr: DatHandle,
+        range: &DatLmrTriplet,
+        rights: u32,
+        ep: DatHandle,
+        flags: u32,
+    ) -> u32 {
+        let (slot, mut context) = (table.rmr_bind.unwrap(), 0);
+        // SAFETY: pointers are valid.
+        unsafe { slot(rmr, lmr, range, rights, 0, ep, 1, flags, &mut context) }
+    }
+
     pub(crate) fn cr_reject(table: &DatProvider, cr: DatHandle) -> u32 {
         // SAFETY: no pointer but NULL.
         unsafe { table.cr_reject.unwrap()(cr, 0, null()) }
@@ -689,6 +735,8 @@ mod own_1_2 {
     use dat_abi::v1_2::types::{DatLmrTriplet, DatRmrTriplet};
 
     pub(crate) const SRQ_OPERATIONAL: u32 = 0;
+    /// Numbers of the arguments of dat_rmr_bind: range, privileges, flags.
+    pub(crate) const BIND_ARGUMENTS: [u16; 3] = [2, 3, 6];
 
     pub(crate) fn local(virtual_address: u64, length: u32, lmr_context: u32) -> DatLmrTriplet {
         DatLmrTriplet {
@@ -728,6 +776,20 @@ mod own_1_2 {
                 ia, 0, region, length, pz, PRIV_ALL, lmr, key, remote_key, size, start,
             )
         }
+    }
+
+    pub(crate) fn rmr_bind(
+        table: &DatProvider,
+        rmr: DatHandle,
+        _lmr: DatHandle,
+        range: &DatLmrTriplet,
+        rights: u32,
+        ep: DatHandle,
+        flags: u32,
+    ) -> u32 {
+        let (slot, mut context) = (table.rmr_bind.unwrap(), 0);
+        // SAFETY: pointers are valid.
+        unsafe { slot(rmr, range, rights, ep, 1, flags, &mut context) }
     }
 
     pub(crate) fn cr_reject(table: &DatProvider, cr: DatHandle) -> u32 {

@@ -125,12 +125,11 @@ struct BindRequest<T: Transport> {
     va_type: VaType,
 }
 
-/// Argument numbers of a bind; 2.0 has the LMR before the triplet, and the type of the addresses before the endpoint.
-#[derive(Clone, Copy)]
-struct Args {
-    triplet: u16,
-    rights: u16,
-    flags: u16,
+/// Argument numbers of a bind in 2.0.
+mod argument {
+    pub(super) const RANGE: u16 = 3;
+    pub(super) const RIGHTS: u16 = 4;
+    pub(super) const FLAGS: u16 = 8;
 }
 
 impl<T: Transport> Rmr<T> {
@@ -176,7 +175,7 @@ impl<T: Transport> Rmr<T> {
 
     /// Posts a bind on `ep` and returns the new rmr_context, which the peer may use when the bind has completed (dat_rmr_bind). If
     /// `lmr` is `None` (1.2), `range.lmr_context` selects the LMR. Length 0 unbinds. The completion of the bind releases the LMR
-    /// of an earlier one. If it is flushed, as on a disconnected endpoint, the earlier one stays.
+    /// of an earlier one. If it is flushed, as on a disconnected endpoint, the earlier one stays. Argument numbers are those of 2.0.
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` (unknown LMR, range outside the LMR, unknown rights);
@@ -227,29 +226,16 @@ impl<T: Transport> Rmr<T> {
             va_type,
             ..
         } = request;
-        let args = if request.lmr.is_some() {
-            Args {
-                triplet: 3,
-                rights: 4,
-                flags: 8,
-            }
-        } else {
-            Args {
-                triplet: 2,
-                rights: 3,
-                flags: 6,
-            }
-        };
         let mut guard = self.inner.lock();
         let inner = guard.as_mut().ok_or(DEAD)?;
         if ep.info()?.pz.is_some_and(|pz| !std::ptr::eq(pz, inner.pz)) {
             return Err(Error::of(ErrorKind::ProtectionViolation));
         }
-        let target = target(inner, request, args)?;
+        let target = target(inner, request)?;
         let region = target.as_ref().map(|target| Arc::clone(&target.region));
         self.reserve_bind()?;
         let posted = Cell::new(None);
-        let result = ep.post_bind(index, cookie, (flags, args.flags), |id, fence| {
+        let result = ep.post_bind(index, cookie, (flags, argument::FLAGS), |id, fence| {
             posted.set(Some(id));
             let new = target.map(|target| Bound {
                 id,
@@ -408,11 +394,7 @@ struct Target<T: Transport> {
 }
 
 /// Returns the memory that `request` binds to; `None` if it unbinds.
-fn target<T: Transport>(
-    inner: &Inner<T>,
-    request: &BindRequest<T>,
-    args: Args,
-) -> Result<Option<Target<T>>> {
+fn target<T: Transport>(inner: &Inner<T>, request: &BindRequest<T>) -> Result<Option<Target<T>>> {
     if request.range.length == 0 {
         return Ok(None);
     }
@@ -420,10 +402,10 @@ fn target<T: Transport>(
     let lmr = request
         .lmr
         .or_else(|| ia.lmr(request.range.lmr_context))
-        .ok_or(Error::arg(args.triplet))?;
+        .ok_or(Error::arg(argument::RANGE))?;
     let claim = lmr.head.claim(Subtype::InvalidHandleLmr)?;
     let base = lmr.base()?;
-    check(&base.info, request.range, request.rights, args)?;
+    check(&base.info, request.range, request.rights)?;
     if !std::ptr::eq(base.pz, inner.pz) {
         return Err(Error::of(ErrorKind::ProtectionViolation));
     }
@@ -438,18 +420,13 @@ fn target<T: Transport>(
 }
 
 /// Checks that an LMR permits a bind of `range` with `rights`.
-fn check<T: Transport>(
-    info: &LmrInfo<T>,
-    range: LmrRange,
-    rights: MemPriv,
-    args: Args,
-) -> Result<()> {
+fn check<T: Transport>(info: &LmrInfo<T>, range: LmrRange, rights: MemPriv) -> Result<()> {
     let (base, size) = info.addresses();
     if range.lmr_context != info.lmr_context || !within(range.address, range.length, base, size) {
-        return Err(Error::arg(args.triplet));
+        return Err(Error::arg(argument::RANGE));
     }
     if !MemPriv::ALL.union(MemPriv::REMOTE).contains(rights) {
-        return Err(Error::arg(args.rights));
+        return Err(Error::arg(argument::RIGHTS));
     }
     let needs = [
         (MemPriv::REMOTE_READ, MemPriv::LOCAL_READ),

@@ -170,6 +170,10 @@ fn each_wrong_argument_has_its_code_and_posts_nothing() {
         p.from.post_rdma_write(&five, 0, &remote(9), NONE),
         Err(Error::arg(2))
     );
+    // dat_extension_op has the operation before the segments.
+    let extended =
+        |ep: &'static Ep<Fake>| ep.post_rdma_write_immediate(&five, 0, &remote(9), 0, NONE);
+    assert_eq!(extended(p.from), Err(Error::arg(3)));
     assert_eq!(
         p.from.post_send(&[bytes(1 << 20), bytes(1)], 0, NONE),
         length

@@ -82,13 +82,13 @@ fn a_bound_lmr_is_in_use_until_rebind_unbind_or_free() {
         assert_eq!((dto.op, dto.rmr), (DtoOp::BindMw, raw(rmr)));
         assert_eq!((dto.cookie, dto.ep), (cookie, raw(side.ep)));
     }
-    // Arguments that a bind refuses, numbered as in its version of the API.
+    // Arguments that a bind refuses, with 2.0's numbers.
     let dead = range(two, 0, 8);
     assert_eq!(
         bind(Some(two), range(two, 1, 100), read, 0),
         Err(Error::arg(3))
     );
-    assert_eq!(bind(None, range(two, 1, 100), read, 0), Err(Error::arg(2)));
+    assert_eq!(bind(None, range(two, 1, 100), read, 0), Err(Error::arg(3)));
     assert_eq!(
         bind(Some(two), range(two, u64::MAX, 8), read, 0),
         Err(Error::arg(3))
@@ -135,7 +135,7 @@ fn a_bound_lmr_is_in_use_until_rebind_unbind_or_free() {
         bind(Some(two), dead, read, 0),
         Err(Error::handle(Subtype::InvalidHandleLmr))
     );
-    assert_eq!(bind(None, dead, read, 0), Err(Error::arg(2)));
+    assert_eq!(bind(None, dead, read, 0), Err(Error::arg(3)));
     assert_eq!(shy.free(), in_use);
     rmr.free().unwrap();
     shy.free().unwrap();

@@ -243,7 +243,11 @@ impl<T: Transport> Ep<T> {
     /// `DAT_INVALID_STATE`, `DAT_INVALID_HANDLE`.
     pub(crate) fn service_input(&'static self, input: Input) -> Result<EpState> {
         let mut side = self.lock_alive()?;
-        Ok(self.apply(&mut side, input)?.next)
+        let next = self.apply(&mut side, input)?.next;
+        if next == EpState::Unconnected {
+            (side.remote, side.listened) = (None, 0);
+        }
+        Ok(next)
     }
 
     /// Begins an attempt for dat_ep_connect or dat_cr_accept: returns the queue pair to connect and the token of the
@@ -264,6 +268,8 @@ impl<T: Transport> Ep<T> {
         self.srq_drain_announced.store(false, Ordering::Release);
         self.apply(&mut side, input)?;
         self.close_gate(&side);
+        // That of an earlier connection, which the events of this attempt must not report.
+        self.private_data.set(&[]);
         side.remote = Some(remote);
         side.listened = listened;
         Ok((checkout, self.head.token(self.index())))

@@ -40,6 +40,18 @@ pub(super) struct Post<'a, T: Transport> {
     pub(super) op: Op<'a, T>,
 }
 
+impl<T: Transport> Post<'_, T> {
+    /// Returns the error for more segments than the endpoint takes. In the extension's prototype the operation comes before them.
+    #[cold]
+    fn too_many_segments(&self) -> Error {
+        Error::arg(if self.kind == DtoOp::RdmaWriteImmediate {
+            3
+        } else {
+            2
+        })
+    }
+}
+
 pub(super) fn length_of(iov: &[LmrTriplet]) -> u64 {
     iov.iter().map(|s| u64::from(s.segment_length)).sum()
 }
@@ -123,7 +135,7 @@ impl<T: Transport> Ep<T> {
             return Err(Error::arg(post.argument));
         }
         let Some(iov) = post.iov.within(queue.max_iov) else {
-            return Err(Error::arg(2));
+            return Err(post.too_many_segments());
         };
         let length = length_of(iov);
         if !post.limit.allows(&queue, length) {
@@ -268,7 +280,7 @@ impl<T: Transport> Ep<T> {
             return Err(Error::arg(post.argument));
         }
         let Some(iov) = post.iov.within(queue.max_iov) else {
-            return Err(Error::arg(2));
+            return Err(post.too_many_segments());
         };
         let evds = (queue.evd, queue.completion_evd);
         let depth = queue.depth;

@@ -1,7 +1,7 @@
 //! Queries and changes of endpoints (dat_ep_query, dat_ep_modify, dat_ep_get_status, dat_ep_recv_query,
 //! dat_ep_set_watermark).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::connect::Connection;
 use super::setup::check_attr;
@@ -143,6 +143,15 @@ impl<T: Transport> Ep<T> {
             names: EpCounter::ALL.iter().map(|c| c.name()).collect(),
             values,
         })
+    }
+
+    /// Sets the peer of the request that waits for an answer with this endpoint, and the qualifier that the request came to, for
+    /// dat_ep_query.
+    pub(crate) fn set_requester(&'static self, remote: SocketAddr, listened: u64) {
+        if let Ok(mut side) = self.lock_alive() {
+            side.remote = Some((remote.ip(), remote.port().into()));
+            side.listened = listened;
+        }
     }
 
     /// Returns attributes, parts and addresses (dat_ep_query).

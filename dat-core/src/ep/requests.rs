@@ -105,7 +105,7 @@ impl<T: Transport> Ep<T> {
     /// Posts an RDMA Write with immediate data (IB extension).
     ///
     /// # Errors
-    /// As [`Ep::post_rdma_write`].
+    /// As [`Ep::post_rdma_write`], with the argument numbers of dat_extension_op.
     pub fn post_rdma_write_immediate<'a>(
         &'static self,
         iov: impl Into<Iov<'a>>,

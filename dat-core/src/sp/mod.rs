@@ -413,6 +413,9 @@ impl<T: Transport> Sp<T> {
         match Cr::create(ia, request, arrival, inner.conn_qual, ep) {
             Ok(cr) => {
                 inner.state = next;
+                if let Some(ep) = ep.filter(|_| !arrival.datagram) {
+                    ep.set_requester(arrival.remote, inner.conn_qual);
+                }
                 Ok(cr)
             }
             Err(error) => {

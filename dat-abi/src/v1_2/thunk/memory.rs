@@ -1,6 +1,6 @@
 //! LMR and RMR slots of 1.2, which has no VA type and names the LMR of a bind by its context.
 
-use dat_core::error::Subtype;
+use dat_core::error::{Error, Subtype};
 use dat_core::flags::{MemType, VaType};
 use dat_core::head::raw;
 use dat_core::lmr::{Lmr, Source};
@@ -82,6 +82,13 @@ pub(crate) unsafe extern "C" fn lmr_query<T: Transport>(
     })
 }
 
+/// Renames an argument of dat_rmr_bind, whose number core takes from 2.0. 1.2 has neither the LMR nor the type of the addresses.
+fn renumbered(error: Error) -> Error {
+    let same = [(3, 2), (4, 3), (8, 6)];
+    let found = same.into_iter().find(|(new, _)| error == Error::arg(*new));
+    found.map_or(error, |(_, old)| Error::arg(old))
+}
+
 #[allow(clippy::too_many_arguments, reason = "dat_rmr_bind has as many")]
 pub(crate) unsafe extern "C" fn rmr_bind<T: Transport>(
     rmr: DatHandle,
@@ -105,7 +112,9 @@ pub(crate) unsafe extern "C" fn rmr_bind<T: Transport>(
         let ep = handle::ep(ep, Subtype::InvalidHandleEp)?;
         let flags = flags(completion, 6)?;
         require(context, 7)?;
-        let made = rmr.bind(None, range, rights, VaType::Va, ep, cookie, flags)?;
+        let made = rmr
+            .bind(None, range, rights, VaType::Va, ep, cookie, flags)
+            .map_err(renumbered)?;
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { put(context, 7, made) }
     })
