@@ -514,7 +514,8 @@ mod tests {
     fn add(hub: &Hub, peer: End, channel: Channel, bell: Option<Bell>) {
         let State { engine, near, .. } = &mut *hub.state.lock();
         let name = (peer.ip, peer.slot);
-        near.add(engine, name, (peer.guid, 4791), channel, bell)
+        let now = clock::now();
+        near.add(engine, now, name, (peer.guid, 4791), channel, bell)
             .unwrap();
     }
 
