@@ -190,6 +190,8 @@ impl Near {
         let Some(index) = self.by_peer.remove(&peer) else {
             return;
         };
+        // The next channel to this slot is another one.
+        self.hung_up.retain(|other| *other != peer);
         let id = NearId(index as u16);
         engine.near_down(now, id);
         engine.memory().loans().borrow_mut().close(id);
