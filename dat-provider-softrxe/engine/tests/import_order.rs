@@ -39,6 +39,7 @@ const ORDER: &[&str] = &[
     "link::near",
     // Owners of an adapter's state.
     "adapter::descriptors",
+    "adapter::udp_datagrams",
     "adapter::near",
     "adapter::near_fallback",
     "adapter::near_dial",
@@ -72,6 +73,8 @@ const ORDER: &[&str] = &[
     "transport::datagram",
     "transport::connect",
     "transport",
+    // Tests with whole engines.
+    "adapter::near::tests",
 ];
 
 /// Modules whose files import from their parent: one concept in several files.

@@ -71,7 +71,7 @@ pub struct MwBind {
     /// Name of the window for [`Memory`], which stays the same when its key changes.
     pub window: u64,
     /// Number of this bind among those of the window, in the order of posting. Binds that were posted to different queue pairs may be executed
-    /// in another order; the one that was posted last decides.
+    /// in another order; the one that was posted last decides. It wraps.
     pub order: u32,
     /// The window's new key, which no other memory has.
     pub new_key: u32,

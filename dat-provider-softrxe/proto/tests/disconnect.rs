@@ -146,6 +146,43 @@ fn a_failure_names_the_connection_that_it_ended() {
     ));
 }
 
+/// dat_ep_reset and dat_ep_connect while the end of the first connection is still kept for repetitions.
+fn a_failure_names_the_connection_that_came_after_one_that_is_kept() {
+    let mut pair = Pair::new("connected_again");
+    let service = service_id::tcp(17);
+    let (qpns, ids) = pair.connect_by_cm(service);
+    pair.sides[0].engine.disconnect(pair.now, ids[0]).unwrap();
+    let moment = Duration::from_secs(1);
+    assert!(pair.run_until(moment, |p| !p.sides[0].engine.is_leaving()));
+    for (side, qpn) in pair.sides.iter_mut().zip(qpns) {
+        side.engine.reset_qp(pair.now, qpn);
+        side.events.clear();
+        assert_eq!(side.engine.connections(), 1, "the old one");
+    }
+    let ids = [pair.call(qpns[0], service), pair.answer(qpns[1])];
+    pair.run_until(10 * moment, |_| false);
+    for side in &mut pair.sides {
+        assert_eq!(side.engine.connections(), 1, "the new one");
+        side.events.clear();
+    }
+    let nowhere = Remote { address: 0, key: 1 };
+    let from = pair.sides[0].memory.register(vec![9; 100], ALL);
+    pair.post(
+        0,
+        qpns[0],
+        &SendRequest::new(1, Op::Write(nowhere), &[from]),
+    );
+    let failed = |p: &mut Pair| p.sides.iter().all(|side| !side.events.is_empty());
+    assert!(pair.run_until(LONG, failed));
+    for (side, id) in pair.sides.iter().zip(ids) {
+        assert!(
+            matches!(side.events[0], Event::QpError { connection, .. } if connection == Some(id)),
+            "{:?}",
+            side.events[0]
+        );
+    }
+}
+
 fn destroying_the_queue_pair_ends_its_connection() {
     let mut pair = Pair::new("destroy");
     let (qpns, _) = pair.connect_by_cm(service_id::tcp(12));
@@ -208,6 +245,7 @@ over_both_links!(
     a_delivered_message_is_not_flushed_when_its_acknowledgement_was_lost,
     a_disconnect_repeats_the_last_acknowledgement,
     a_failure_names_the_connection_that_it_ended,
+    a_failure_names_the_connection_that_came_after_one_that_is_kept,
     destroying_the_queue_pair_ends_its_connection,
     a_peer_known_to_be_gone_need_not_confirm_the_end,
     the_last_acknowledgement_goes_before_the_disconnect,

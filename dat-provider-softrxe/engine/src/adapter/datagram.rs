@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use dat_core::transport::Token;
 use dat_core::upcall::DatagramOutcome;
-use dat_handshake::rdma_cm::REJ_VERSION;
+use dat_handshake::rdma_cm::consumers_refusal;
 use softrxe_proto::{CmEventKind, CmId, Engine, Qpn, SidrReply, Time};
 
 use crate::memory::regions::Regions;
@@ -58,7 +58,7 @@ impl Query {
                 status: REJECTED,
                 private_data,
                 ..
-            } => match private_data.strip_prefix(&REJ_VERSION) {
+            } => match consumers_refusal(private_data) {
                 Some(data) => DatagramOutcome::PeerRejected {
                     private_data: data.into(),
                 },

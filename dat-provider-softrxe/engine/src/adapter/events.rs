@@ -2,7 +2,7 @@
 
 use dat_core::upcall::ConnOutcome;
 use dat_handshake::Caller;
-use dat_handshake::rdma_cm::REJ_VERSION;
+use dat_handshake::rdma_cm::consumers_refusal;
 use softrxe_port::liveness::LocalPeer;
 use softrxe_port::slot::slot_of_qpn;
 use softrxe_proto::{
@@ -116,7 +116,7 @@ impl Context<'_> {
             CmEventKind::Rejected {
                 reason,
                 private_data,
-            } => match private_data.strip_prefix(&REJ_VERSION) {
+            } => match consumers_refusal(&private_data) {
                 Some(theirs) if reason == RejectReason::CONSUMER => {
                     data = theirs.into();
                     ConnOutcome::PeerRejected
@@ -174,5 +174,83 @@ fn incoming(id: CmId, request: &ConnectRequest, private_data: Box<[u8]>) -> Inco
         remote: request.remote,
         datagram: None,
         private_data,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dat_core::transport::Token;
+    use dat_core::upcall::DatagramOutcome;
+    use softrxe_proto::{Qpn, SidrRequest};
+
+    use super::*;
+    use crate::adapter::connections::Connection;
+    use crate::adapter::datagram::Query;
+    use crate::transport::open::test_hub;
+
+    /// What the upcall for a refusal with these bytes says: the outcomes of a connection and of a lookup.
+    fn refused(private_data: &[u8]) -> [Option<Box<[u8]>>; 2] {
+        let hub = test_hub("127.77.5.22");
+        let remote = (hub.address(), 1).into();
+        let (token, qpn) = (Token(1), Qpn::new(9));
+        let private_data: Box<[u8]> = private_data.into();
+        let mut state = hub.state.lock();
+        let request = SidrRequest {
+            remote,
+            service_id: 1,
+            source_port: 1,
+            private_data: &[],
+            timeout: None,
+        };
+        let id = state.engine.sidr_request(Time::ZERO, &request).unwrap();
+        let connection = Connection {
+            token,
+            qpn,
+            port: 1,
+            passive: false,
+            established: false,
+            local_peer: None,
+        };
+        state.connections.add(id, connection);
+        let (_, mut context) = state.parts(&hub.descriptors);
+        let kind = CmEventKind::Rejected {
+            reason: RejectReason::CONSUMER,
+            private_data: private_data.clone(),
+        };
+        let event = Event::Cm(CmEvent {
+            id,
+            qpn: Some(qpn),
+            kind,
+        });
+        let of_connection = match context.upcall(Time::ZERO, event) {
+            Some(Upcall::Connection(_, ConnOutcome::PeerRejected, data)) => Some(data),
+            Some(Upcall::Connection(_, ConnOutcome::NonPeerRejected, _)) => None,
+            _ => panic!("another upcall"),
+        };
+        let query = Query { token, qpn, remote };
+        let reply = CmEventKind::SidrReply {
+            status: 2,
+            qpn: Qpn::default(),
+            qkey: 0,
+            private_data,
+        };
+        let of_lookup = match query.outcome(&reply) {
+            DatagramOutcome::PeerRejected { private_data } => Some(private_data),
+            DatagramOutcome::Failed => None,
+            _ => panic!("another outcome"),
+        };
+        [of_connection, of_lookup]
+    }
+
+    /// DAPL puts the versions of DAT and of its provider before the data, and does not look at a peer's.
+    #[test]
+    fn a_consumers_refusal_may_be_of_any_version_of_dat() {
+        for version in [[2, 0, 2, 0], [1, 2, 1, 2], [2, 0, 2, 1]] {
+            let mut sent = version.to_vec();
+            sent.extend_from_slice(b"no");
+            let data = Some(b"no".as_slice().into());
+            assert_eq!(refused(&sent), [data.clone(), data], "{version:?}");
+        }
+        assert_eq!(refused(&[0; 148]), [None, None], "the kernel's");
     }
 }

@@ -20,4 +20,5 @@ pub(crate) mod peers;
 pub(crate) mod pending;
 pub(crate) mod poll_turns;
 pub(crate) mod ports;
+mod udp_datagrams;
 pub(crate) mod upcall;

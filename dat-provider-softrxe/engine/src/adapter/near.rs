@@ -2,6 +2,9 @@
 //!
 //! This file uses the channels that are up; [`near_dial`](super::near_dial) makes them.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -13,6 +16,7 @@ use softrxe_port::liveness::LocalPeer;
 use softrxe_port::poll_set::PollSet;
 use softrxe_proto::{Engine, NearId, NearPoster, PostError, Qpn, SendRequest, Time};
 
+use super::udp_datagrams::UdpDatagrams;
 use crate::adaptive::socket_cadence::SocketCadence;
 use crate::link::near::{Look, NearLink, Posted};
 use crate::memory::regions::Regions;
@@ -27,8 +31,8 @@ struct Up {
     link: NearLink,
     /// Wakes the peer, and shows its end. `None` for this engine itself.
     bell: Option<Bell>,
-    /// A datagram for the peer took UDP, for lack of room or behind others of its queue pair. All later ones follow it there, as they would
-    /// overtake it here.
+    /// A datagram for the peer took UDP: before the channel came, for lack of room, or behind others of its queue pair. All later ones follow it
+    /// there, as they would overtake it here.
     datagrams_take_udp: bool,
 }
 
@@ -68,6 +72,8 @@ pub(crate) struct Near {
     wakes: u64,
     /// Datagrams that were sent over channels.
     datagrams: u64,
+    /// Datagrams for peers without a channel.
+    udp_datagrams: UdpDatagrams,
 }
 
 impl Near {
@@ -94,6 +100,7 @@ impl Near {
             port,
             wakes: 0,
             datagrams: 0,
+            udp_datagrams: UdpDatagrams::default(),
         })
     }
 
@@ -134,6 +141,7 @@ impl Near {
     pub(crate) fn add(
         &mut self,
         engine: &mut Engine<Regions>,
+        now: Time,
         peer: LocalPeer,
         (guid, port): (u64, u16),
         channel: Channel,
@@ -165,7 +173,7 @@ impl Near {
             peer,
             link,
             bell,
-            datagrams_take_udp: false,
+            datagrams_take_udp: self.udp_datagrams.may_be_under_way(now, peer),
         };
         match self.channels.get_mut(index) {
             Some(slot) => *slot = Some(up),
@@ -182,6 +190,8 @@ impl Near {
         let Some(index) = self.by_peer.remove(&peer) else {
             return;
         };
+        // The next channel to this slot is another one.
+        self.hung_up.retain(|other| *other != peer);
         let id = NearId(index as u16);
         engine.near_down(now, id);
         engine.memory().loans().borrow_mut().close(id);
@@ -334,8 +344,11 @@ impl Near {
         peer: LocalPeer,
         request: &SendRequest<'_>,
     ) -> Option<Result<bool, PostError>> {
-        let index = *self.by_peer.get(&peer)?;
-        let up = self.channels[index].as_mut()?;
+        let Some(index) = self.by_peer.get(&peer) else {
+            self.udp_datagrams.add(now, peer);
+            return None;
+        };
+        let up = self.channels[*index].as_mut()?;
         if up.datagrams_take_udp {
             return None;
         }

@@ -202,8 +202,9 @@ impl NearDial {
         let name = (peer.ip, peer.slot);
         if peer == self.own {
             let channel = Channel::looped(offer.ring)?;
-            let Context { engine, near, .. } = context;
-            near.add(engine, name, (peer.guid, offer.port), channel, None)?;
+            let Context { engine, near, now } = context;
+            let whose = (peer.guid, offer.port);
+            near.add(engine, *now, name, whose, channel, None)?;
             return Ok(());
         }
         let (state, _) = State::Down.step(Event::Wanted, Precedence::between(&self.own, &peer));
@@ -430,9 +431,9 @@ fn add(context: &mut Context<'_>, peer: End, agreed: Agreed) -> Result<(), Refus
         port,
     } = agreed;
     tracing::debug!(?peer, "connections use shared memory");
-    let Context { engine, near, .. } = context;
+    let Context { engine, near, now } = context;
     let (name, whose) = ((peer.ip, peer.slot), (peer.guid, port));
-    near.add(engine, name, whose, channel, Some(bell))?;
+    near.add(engine, *now, name, whose, channel, Some(bell))?;
     Ok(())
 }
 

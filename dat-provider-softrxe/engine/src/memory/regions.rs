@@ -515,7 +515,8 @@ impl Memory for Regions {
         let current = current.ok_or(AccessError::Window(bind.new_key))?;
         let old_key = current.key;
         let refused = AccessError::Window(old_key);
-        if bind.order < current.order {
+        // The numbers wrap.
+        if bind.order.wrapping_sub(current.order).cast_signed() < 0 {
             // A later one opened the window already, and to all queue pairs if it is of type 1.
             return match bind.kind {
                 WindowType::Type1 => Ok(()),

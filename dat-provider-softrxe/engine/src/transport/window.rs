@@ -19,7 +19,7 @@ pub struct Rmr {
     kind: WindowType,
     /// Its name in each lane.
     names: Vec<Window>,
-    /// Binds that were posted.
+    /// Binds that were posted; wraps.
     binds: AtomicU32,
 }
 
@@ -58,7 +58,7 @@ impl Rmr {
     pub(super) fn post_bind(&self, qp: &Qp, wanted: &Wanted) -> Result<u32> {
         let mut window = MwBind {
             window: self.names[qp.lane].value(),
-            order: self.binds.fetch_add(1, Ordering::Relaxed) + 1,
+            order: self.binds.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
             new_key: 0,
             lkey: wanted.lkey,
             address: wanted.address,

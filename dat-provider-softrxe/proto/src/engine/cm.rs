@@ -104,7 +104,7 @@ impl<M: Memory> Engine<M> {
         let local = SocketAddr::new(self.config.local, arguments.source_port);
         let req = connection.req(self.identity(), local, qpn, arguments.private_data);
         self.cm.insert(connection);
-        self.attach(qpn, Some(CmId(local_id)));
+        self.attach(qpn, CmId(local_id));
         self.send_until_answered(now, local_id, req);
         Ok(CmId(local_id))
     }
@@ -138,7 +138,7 @@ impl<M: Memory> Engine<M> {
             .min(arguments.responder_resources);
         c.qpn = Some(qpn);
         self.choose_link(id.0);
-        self.attach(qpn, Some(id));
+        self.attach(qpn, id);
         let details = Details {
             data: arguments.private_data,
             rnr_retry: arguments.rnr_retry,

@@ -10,6 +10,7 @@ use crate::cm::state::{Action, Input, State};
 use crate::event::{CmEvent, CmEventKind, CmId, Event, Forwarded, RejectReason};
 use crate::memory::Memory;
 use crate::psn::{Psn, Qpn};
+use crate::qp::Qp;
 use crate::time::Time;
 
 /// Longest pause between repetitions.
@@ -410,23 +411,30 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Sets the connection of a queue pair.
-    pub(super) fn attach(&mut self, qpn: Qpn, id: Option<CmId>) {
+    pub(super) fn attach(&mut self, qpn: Qpn, id: CmId) {
         if let Some((_, qp)) = self.qp_mut(qpn) {
-            qp.cm = id;
+            qp.cm = Some(id);
         }
+    }
+
+    /// Returns the queue pair of a connection, unless it has another connection by now.
+    fn qp_of(&mut self, id: u32) -> Option<&mut Qp> {
+        let qpn = self.cm.get(id)?.qpn?;
+        let (_, qp) = self.qp_mut(qpn)?;
+        (qp.cm == Some(CmId(id))).then_some(qp)
     }
 
     /// Removes the connection from its queue pair.
     fn detach(&mut self, id: u32) {
-        if let Some(qpn) = self.cm.get(id).and_then(|c| c.qpn) {
-            self.attach(qpn, None);
+        if let Some(qp) = self.qp_of(id) {
+            qp.cm = None;
+            qp.await_data(false);
         }
     }
 
     /// Sets whether a valid packet on the queue pair is an input of the connection.
     fn await_data(&mut self, id: u32, on: bool) {
-        let qpn = self.cm.get(id).and_then(|c| c.qpn);
-        if let Some((_, qp)) = qpn.and_then(|qpn| self.qp_mut(qpn)) {
+        if let Some(qp) = self.qp_of(id) {
             qp.await_data(on);
         }
     }

@@ -514,7 +514,8 @@ mod tests {
     fn add(hub: &Hub, peer: End, channel: Channel, bell: Option<Bell>) {
         let State { engine, near, .. } = &mut *hub.state.lock();
         let name = (peer.ip, peer.slot);
-        near.add(engine, name, (peer.guid, 4791), channel, bell)
+        let now = clock::now();
+        near.add(engine, now, name, (peer.guid, 4791), channel, bell)
             .unwrap();
     }
 
@@ -658,6 +659,36 @@ mod tests {
         assert!(heard);
         hub.reap_peers();
         assert_eq!(hub.state.lock().near.count(), 0);
+    }
+
+    /// A leader hears of the end of a process while the helper breaks the connections to it. The next process with that slot calls before the
+    /// helper takes what the leader has heard.
+    #[test]
+    fn the_end_of_a_channel_is_not_taken_for_that_of_the_next_one_to_its_slot() {
+        let hub = test_hub("127.77.5.23");
+        let ends = [1, 2].map(|slot| end("127.77.5.24", slot));
+        let offer = Offer::new(LARGE_RING, 4791);
+        let mut door = Door::listen(ends[0]).unwrap();
+        let mut connect = || {
+            let mut dial = Dial::start(ends[1], ends[0], offer).unwrap();
+            let answered = door.take().unwrap().answer(offer).unwrap();
+            let Agreed { channel, bell, .. } = dial.poll().unwrap().unwrap();
+            add(&hub, ends[0], channel, Some(bell));
+            answered
+        };
+        drop(connect());
+        let heard = (0..3000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            round(&hub).hung_up
+        });
+        assert!(heard);
+        {
+            let State { engine, near, .. } = &mut *hub.state.lock();
+            near.remove(engine, clock::now(), (ends[0].ip, ends[0].slot));
+        }
+        let _next = connect();
+        hub.reap_peers();
+        assert_eq!(hub.state.lock().near.count(), 1);
     }
 
     #[test]

@@ -292,6 +292,28 @@ fn a_bind_that_was_posted_before_another_one_and_is_executed_after_it_has_no_eff
     }
 }
 
+/// A program that binds a window anew for each message reaches this within hours.
+#[test]
+fn binds_go_on_when_their_numbers_begin_again() {
+    for kind in [WindowType::Type1, WindowType::Type2] {
+        let regions = Regions::new(&SECRET);
+        let mut memory = vec![0u8; 100];
+        let (lkey, at) = region(&regions, &mut memory, Rights::all());
+        let (window, _) = regions.create_window(kind, PD).unwrap();
+        regions.supersede(window, u32::MAX - 1);
+        for order in [u32::MAX, 0, 1] {
+            let bind = MwBind {
+                order,
+                kind,
+                ..readable_8(window, regions.draw_key(), lkey, at)
+            };
+            regions.bind(&bind, PD, Qpn::new(17)).unwrap();
+            let read = access(bind.new_key, Rights::REMOTE_READ);
+            assert_eq!(regions.check(&read, at, 8), Ok(()), "{order}");
+        }
+    }
+}
+
 #[test]
 fn a_type_2_window_belongs_to_its_queue_pair_and_a_peer_may_invalidate_it() {
     let regions = Regions::new(&SECRET);
