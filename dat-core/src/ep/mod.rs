@@ -29,7 +29,7 @@ use dat_arena::BriefMutex;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result, Subtype};
-use crate::evd::{Evd, Feed};
+use crate::evd::Evd;
 use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
 use crate::private_data::PrivateData;
@@ -221,12 +221,10 @@ impl<T: Transport> Ep<T> {
         };
         self.apply(&mut side, Input::Reset)?;
         side.listened = 0;
-        let fed = [&side.request_feed, &side.recv_feed].map(|feed| feed.as_ref().map(Feed::evd));
+        let fed = side.fed();
         drop(side);
-        if old.is_some() {
-            drop(old);
-            fed.into_iter().flatten().for_each(Evd::gather);
-        }
+        drop(old);
+        fed.into_iter().flatten().for_each(Evd::gather);
         Ok(())
     }
 
@@ -257,7 +255,7 @@ impl<T: Transport> Ep<T> {
         self.head.generation.fetch_add(1, Ordering::AcqRel);
         let step = self.apply(&mut side, input)?;
         let receives = early::receive_evd(&side);
-        let parts = std::mem::take(&mut *side);
+        let mut parts = std::mem::take(&mut *side);
         // Unlocked, because the transport may wait for an upcall that waits for this lock.
         drop(side);
         self.open_gate(receives);
@@ -276,7 +274,9 @@ impl<T: Transport> Ep<T> {
                 .chain(&parts.lookups)
                 .chain(&parts.failed),
         );
-        // Fields drop in order: the queue pair before the claims and feeds that it needs.
+        // The queue pair goes before the claims and feeds that it needs.
+        drop(parts.qp.take());
+        parts.fed().into_iter().flatten().for_each(Evd::gather);
         drop(parts);
         let index = self.index();
         self.ia().remove_member(Kind::Ep, index);
