@@ -134,6 +134,13 @@ impl Descriptor {
     }
 }
 
+/// A CNO whose last EVD is being freed.
+#[derive(Clone, Copy)]
+#[must_use = "threads wait for it"]
+pub(crate) struct Abandoned {
+    generation: u32,
+}
+
 debug_by_head!(Cno);
 
 impl<T: Transport> Default for Cno<T> {
@@ -414,26 +421,37 @@ impl<T: Transport> Cno<T> {
         self.inner.lock().evds.push(evd);
     }
 
-    /// Removes `evd`, and returns whether it was pending. If it was `freed` and was the last EVD, dismisses the waiters and the agent (man
-    /// dat_cno_wait). The caller does not hold the CNO's lock, and no lock at all if `freed`.
-    pub(crate) fn detach(&self, evd: &'static Evd<T>, freed: bool) -> bool {
-        let mut proxy = Proxy::None;
-        let (was_pending, waiters) = {
+    /// Removes `evd`, and returns whether it was pending. The caller does not hold the CNO's lock.
+    pub(crate) fn detach(&self, evd: &'static Evd<T>) -> bool {
+        self.inner.lock().remove(evd)
+    }
+
+    /// Removes `evd`, which is being freed. Returns what [`Cno::dismiss`] takes if it was the last EVD.
+    pub(crate) fn detach_freed(&self, evd: &'static Evd<T>) -> Option<Abandoned> {
+        let mut inner = self.inner.lock();
+        inner.remove(evd);
+        inner.evds.is_empty().then(|| Abandoned {
+            generation: self.head.generation.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Gives the waiters and the agent a null handle after the last EVD was freed, unless another one has come (man dat_cno_wait). They may
+    /// free the CNO and close the IA at once, so the caller holds no lock and no claim, and the EVD is gone.
+    pub(crate) fn dismiss(&self, abandoned: Abandoned) {
+        let (waiters, proxy) = {
             let mut inner = self.inner.lock();
-            inner.evds.retain(|e| !std::ptr::eq(*e, evd));
-            let pending = inner.pending.len();
-            inner.pending.retain(|e| *e != raw(evd));
-            let was_pending = inner.pending.len() < pending;
-            inner.update_descriptor();
-            let mut waiters = Vec::new();
-            if freed && inner.evds.is_empty() {
-                waiters = inner.dismiss();
-                if let Proxy::Agent(_) = inner.proxy {
-                    proxy = std::mem::replace(&mut inner.proxy, Proxy::None);
-                }
-                self.update_listens(&inner);
+            // The memory may hold another CNO by now.
+            let generation = self.head.generation.load(Ordering::Relaxed);
+            if generation != abandoned.generation || !inner.evds.is_empty() {
+                return;
             }
-            (was_pending, waiters)
+            let proxy = match inner.proxy {
+                Proxy::Agent(_) => std::mem::replace(&mut inner.proxy, Proxy::None),
+                _ => Proxy::None,
+            };
+            let waiters = inner.dismiss();
+            self.update_listens(&inner);
+            (waiters, proxy)
         };
         for parker in waiters {
             T::unpark(&parker);
@@ -441,7 +459,6 @@ impl<T: Transport> Cno<T> {
         if let Proxy::Agent(agent) = proxy {
             (agent.call)(0);
         }
-        was_pending
     }
 
     /// Recomputes `listens` after a change of waiters or proxy.
@@ -452,6 +469,15 @@ impl<T: Transport> Cno<T> {
 }
 
 impl<T: Transport> Inner<T> {
+    /// Removes `evd`, and returns whether it was pending.
+    fn remove(&mut self, evd: &'static Evd<T>) -> bool {
+        self.evds.retain(|e| !std::ptr::eq(*e, evd));
+        let pending = self.pending.len();
+        self.pending.retain(|e| *e != raw(evd));
+        self.update_descriptor();
+        self.pending.len() < pending
+    }
+
     /// Removes and returns the first pending EVD.
     fn take(&mut self) -> Option<RawHandle> {
         let evd = self.pending.pop_front();
