@@ -4,8 +4,9 @@
 //! only on request. A CNO needs reports, and its EVDs request them, while a thread waits on it or a proxy is set; programs that
 //! only poll cause none.
 
+mod agent;
+
 use std::collections::VecDeque;
-use std::fmt;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,22 +22,7 @@ use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
 use crate::transport::{Parked, Transport};
 
-/// An OS wait proxy agent (dat_cno_create). It is called once, with the handle of the EVD that has an event, or with 0 when the
-/// IA closes; then it is dropped. The calling thread holds no lock of this library.
-pub struct Agent {
-    /// The function of the consumer.
-    pub call: Box<dyn Fn(RawHandle) + Send + Sync>,
-    /// `instance_data`, for dat_cno_query.
-    pub instance_data: usize,
-    /// `proxy_agent_func`, for dat_cno_query.
-    pub function: usize,
-}
-
-impl fmt::Debug for Agent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Agent({:#x}, {:#x})", self.instance_data, self.function)
-    }
-}
+pub use agent::Agent;
 
 /// What is notified, besides waiters, when a CNO is triggered (`DAT_PROXY_TYPE`).
 #[derive(Debug, Default)]
@@ -91,6 +77,8 @@ struct Inner<T: Transport> {
     evds: Vec<&'static Evd<T>>,
     pending: VecDeque<RawHandle>,
     proxy: Proxy,
+    /// EVD for which the timer thread will call the agent.
+    agent_due: Option<RawHandle>,
     waiters: Vec<Arc<T::Parker>>,
     /// Count of dismissals: a waiter that entered before the last one returns a null handle.
     dismissed: u64,
@@ -152,6 +140,7 @@ impl<T: Transport> Default for Cno<T> {
                 evds: Vec::new(),
                 pending: VecDeque::new(),
                 proxy: Proxy::None,
+                agent_due: None,
                 waiters: Vec::new(),
                 dismissed: 0,
                 spare: None,
@@ -360,6 +349,7 @@ impl<T: Transport> Cno<T> {
         let (proxy, waiters) = {
             let mut inner = self.inner.lock();
             inner.pending.clear();
+            inner.agent_due = None;
             inner.spare = None;
             let proxy = std::mem::replace(&mut inner.proxy, Proxy::None);
             let waiters = inner.dismiss();
@@ -373,7 +363,7 @@ impl<T: Transport> Cno<T> {
         if let Proxy::Agent(agent) = proxy
             && !ia.head.alive()
         {
-            (agent.call)(0);
+            agent.run(0);
         }
         let arena = &T::arenas().cno;
         let index = arena.index_of(self);
@@ -386,10 +376,10 @@ impl<T: Transport> Cno<T> {
     pub(crate) fn notify(&'static self, evd: &'static Evd<T>) -> bool {
         let (waiters, agent) = {
             let mut inner = self.inner.lock();
-            if !self.head.alive() || !inner.evds.iter().any(|e| std::ptr::eq(*e, evd)) {
+            let evd = raw(evd);
+            if !self.head.alive() || !inner.has(evd) {
                 return false;
             }
-            let evd = raw(evd);
             if !inner.pending.contains(&evd) {
                 inner.pending.push_back(evd);
             }
@@ -397,6 +387,9 @@ impl<T: Transport> Cno<T> {
             match &mut inner.proxy {
                 Proxy::None => {}
                 Proxy::Fd(descriptor) => descriptor.set_readable(true),
+                Proxy::Agent(_) if agent::is_due_later() => {
+                    self.call_later(&mut inner, evd);
+                }
                 proxy @ Proxy::Agent(_) => agent = Some(std::mem::replace(proxy, Proxy::None)),
             }
             self.update_listens(&inner);
@@ -406,7 +399,7 @@ impl<T: Transport> Cno<T> {
             T::unpark(parker);
         }
         if let Some(Proxy::Agent(agent)) = agent {
-            (agent.call)(raw(evd));
+            agent.run(raw(evd));
         }
         true
     }
@@ -457,7 +450,7 @@ impl<T: Transport> Cno<T> {
             T::unpark(&parker);
         }
         if let Proxy::Agent(agent) = proxy {
-            (agent.call)(0);
+            agent.run(0);
         }
     }
 
@@ -469,6 +462,11 @@ impl<T: Transport> Cno<T> {
 }
 
 impl<T: Transport> Inner<T> {
+    /// Returns true if the CNO is that of `evd`.
+    fn has(&self, evd: RawHandle) -> bool {
+        self.evds.iter().any(|own| raw(*own) == evd)
+    }
+
     /// Removes `evd`, and returns whether it was pending.
     fn remove(&mut self, evd: &'static Evd<T>) -> bool {
         self.evds.retain(|e| !std::ptr::eq(*e, evd));
