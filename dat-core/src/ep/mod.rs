@@ -255,7 +255,7 @@ impl<T: Transport> Ep<T> {
         self.head.generation.fetch_add(1, Ordering::AcqRel);
         let step = self.apply(&mut side, input)?;
         let receives = early::receive_evd(&side);
-        let mut parts = std::mem::take(&mut *side);
+        let parts = std::mem::take(&mut *side);
         // Unlocked, because the transport may wait for an upcall that waits for this lock.
         drop(side);
         self.open_gate(receives);
@@ -274,13 +274,14 @@ impl<T: Transport> Ep<T> {
                 .chain(&parts.lookups)
                 .chain(&parts.failed),
         );
-        // The queue pair goes before the claims and feeds that it needs.
-        drop(parts.qp.take());
-        parts.fed().into_iter().flatten().for_each(Evd::gather);
+        let fed = parts.fed();
+        // Fields drop in order: the queue pair before the claims and feeds that it needs.
         drop(parts);
         let index = self.index();
         self.ia().remove_member(Kind::Ep, index);
         T::arenas().ep.recycle(index);
+        // Last, because it may run an agent, which may close the IA.
+        fed.into_iter().flatten().for_each(Evd::gather);
         Ok(())
     }
 }
