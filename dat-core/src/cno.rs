@@ -4,8 +4,9 @@
 //! only on request. A CNO needs reports, and its EVDs request them, while a thread waits on it or a proxy is set; programs that
 //! only poll cause none.
 
+mod agent;
+
 use std::collections::VecDeque;
-use std::fmt;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,22 +22,7 @@ use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
 use crate::transport::{Parked, Transport};
 
-/// An OS wait proxy agent (dat_cno_create). It is called once, with the handle of the EVD that has an event, or with 0 when the
-/// IA closes; then it is dropped. The calling thread holds no lock of this library.
-pub struct Agent {
-    /// The function of the consumer.
-    pub call: Box<dyn Fn(RawHandle) + Send + Sync>,
-    /// `instance_data`, for dat_cno_query.
-    pub instance_data: usize,
-    /// `proxy_agent_func`, for dat_cno_query.
-    pub function: usize,
-}
-
-impl fmt::Debug for Agent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Agent({:#x}, {:#x})", self.instance_data, self.function)
-    }
-}
+pub use agent::Agent;
 
 /// What is notified, besides waiters, when a CNO is triggered (`DAT_PROXY_TYPE`).
 #[derive(Debug, Default)]
@@ -91,6 +77,8 @@ struct Inner<T: Transport> {
     evds: Vec<&'static Evd<T>>,
     pending: VecDeque<RawHandle>,
     proxy: Proxy,
+    /// EVD for which the timer thread will call the agent.
+    agent_due: Option<RawHandle>,
     waiters: Vec<Arc<T::Parker>>,
     /// Count of dismissals: a waiter that entered before the last one returns a null handle.
     dismissed: u64,
@@ -134,6 +122,13 @@ impl Descriptor {
     }
 }
 
+/// A CNO whose last EVD is being freed.
+#[derive(Clone, Copy)]
+#[must_use = "threads wait for it"]
+pub(crate) struct Abandoned {
+    generation: u32,
+}
+
 debug_by_head!(Cno);
 
 impl<T: Transport> Default for Cno<T> {
@@ -145,6 +140,7 @@ impl<T: Transport> Default for Cno<T> {
                 evds: Vec::new(),
                 pending: VecDeque::new(),
                 proxy: Proxy::None,
+                agent_due: None,
                 waiters: Vec::new(),
                 dismissed: 0,
                 spare: None,
@@ -353,6 +349,7 @@ impl<T: Transport> Cno<T> {
         let (proxy, waiters) = {
             let mut inner = self.inner.lock();
             inner.pending.clear();
+            inner.agent_due = None;
             inner.spare = None;
             let proxy = std::mem::replace(&mut inner.proxy, Proxy::None);
             let waiters = inner.dismiss();
@@ -366,7 +363,7 @@ impl<T: Transport> Cno<T> {
         if let Proxy::Agent(agent) = proxy
             && !ia.head.alive()
         {
-            (agent.call)(0);
+            agent.run(0);
         }
         let arena = &T::arenas().cno;
         let index = arena.index_of(self);
@@ -379,10 +376,10 @@ impl<T: Transport> Cno<T> {
     pub(crate) fn notify(&'static self, evd: &'static Evd<T>) -> bool {
         let (waiters, agent) = {
             let mut inner = self.inner.lock();
-            if !self.head.alive() || !inner.evds.iter().any(|e| std::ptr::eq(*e, evd)) {
+            let evd = raw(evd);
+            if !self.head.alive() || !inner.has(evd) {
                 return false;
             }
-            let evd = raw(evd);
             if !inner.pending.contains(&evd) {
                 inner.pending.push_back(evd);
             }
@@ -390,6 +387,9 @@ impl<T: Transport> Cno<T> {
             match &mut inner.proxy {
                 Proxy::None => {}
                 Proxy::Fd(descriptor) => descriptor.set_readable(true),
+                Proxy::Agent(_) if agent::is_due_later() => {
+                    self.call_later(&mut inner, evd);
+                }
                 proxy @ Proxy::Agent(_) => agent = Some(std::mem::replace(proxy, Proxy::None)),
             }
             self.update_listens(&inner);
@@ -399,7 +399,7 @@ impl<T: Transport> Cno<T> {
             T::unpark(parker);
         }
         if let Some(Proxy::Agent(agent)) = agent {
-            (agent.call)(raw(evd));
+            agent.run(raw(evd));
         }
         true
     }
@@ -414,34 +414,44 @@ impl<T: Transport> Cno<T> {
         self.inner.lock().evds.push(evd);
     }
 
-    /// Removes `evd`, and returns whether it was pending. If it was `freed` and was the last EVD, dismisses the waiters and the agent (man
-    /// dat_cno_wait). The caller does not hold the CNO's lock, and no lock at all if `freed`.
-    pub(crate) fn detach(&self, evd: &'static Evd<T>, freed: bool) -> bool {
-        let mut proxy = Proxy::None;
-        let (was_pending, waiters) = {
+    /// Removes `evd`, and returns whether it was pending. The caller does not hold the CNO's lock.
+    pub(crate) fn detach(&self, evd: &'static Evd<T>) -> bool {
+        self.inner.lock().remove(evd)
+    }
+
+    /// Removes `evd`, which is being freed. Returns what [`Cno::dismiss`] takes if it was the last EVD.
+    pub(crate) fn detach_freed(&self, evd: &'static Evd<T>) -> Option<Abandoned> {
+        let mut inner = self.inner.lock();
+        inner.remove(evd);
+        inner.evds.is_empty().then(|| Abandoned {
+            generation: self.head.generation.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Gives the waiters and the agent a null handle after the last EVD was freed, unless another one has come (man dat_cno_wait). They may
+    /// free the CNO and close the IA at once, so the caller holds no lock and no claim, and the EVD is gone.
+    pub(crate) fn dismiss(&self, abandoned: Abandoned) {
+        let (waiters, proxy) = {
             let mut inner = self.inner.lock();
-            inner.evds.retain(|e| !std::ptr::eq(*e, evd));
-            let pending = inner.pending.len();
-            inner.pending.retain(|e| *e != raw(evd));
-            let was_pending = inner.pending.len() < pending;
-            inner.update_descriptor();
-            let mut waiters = Vec::new();
-            if freed && inner.evds.is_empty() {
-                waiters = inner.dismiss();
-                if let Proxy::Agent(_) = inner.proxy {
-                    proxy = std::mem::replace(&mut inner.proxy, Proxy::None);
-                }
-                self.update_listens(&inner);
+            // The memory may hold another CNO by now.
+            let generation = self.head.generation.load(Ordering::Relaxed);
+            if generation != abandoned.generation || !inner.evds.is_empty() {
+                return;
             }
-            (was_pending, waiters)
+            let proxy = match inner.proxy {
+                Proxy::Agent(_) => std::mem::replace(&mut inner.proxy, Proxy::None),
+                _ => Proxy::None,
+            };
+            let waiters = inner.dismiss();
+            self.update_listens(&inner);
+            (waiters, proxy)
         };
         for parker in waiters {
             T::unpark(&parker);
         }
         if let Proxy::Agent(agent) = proxy {
-            (agent.call)(0);
+            agent.run(0);
         }
-        was_pending
     }
 
     /// Recomputes `listens` after a change of waiters or proxy.
@@ -452,6 +462,20 @@ impl<T: Transport> Cno<T> {
 }
 
 impl<T: Transport> Inner<T> {
+    /// Returns true if the CNO is that of `evd`.
+    fn has(&self, evd: RawHandle) -> bool {
+        self.evds.iter().any(|own| raw(*own) == evd)
+    }
+
+    /// Removes `evd`, and returns whether it was pending.
+    fn remove(&mut self, evd: &'static Evd<T>) -> bool {
+        self.evds.retain(|e| !std::ptr::eq(*e, evd));
+        let pending = self.pending.len();
+        self.pending.retain(|e| *e != raw(evd));
+        self.update_descriptor();
+        self.pending.len() < pending
+    }
+
     /// Removes and returns the first pending EVD.
     fn take(&mut self) -> Option<RawHandle> {
         let evd = self.pending.pop_front();

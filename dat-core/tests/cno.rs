@@ -347,3 +347,44 @@ fn the_free_of_the_last_evd_calls_the_agent_with_a_null_handle() {
     ia.close(Close::Abrupt).unwrap();
     assert_eq!(calls.load(Ordering::SeqCst), 1, "an agent is called once");
 }
+
+/// The program frees what it has made as soon as it learns that it may.
+#[test]
+fn an_agent_that_gets_a_null_handle_may_free_the_cno_and_close_the_ia() {
+    let ia = open();
+    let cno = cno(ia);
+    let evd = evd(ia, cno);
+    let ended = Arc::new(AtomicUsize::new(0));
+    let e = ended.clone();
+    let agent = Agent {
+        call: Box::new(move |handle| {
+            assert_eq!(handle, 0);
+            cno.free().unwrap();
+            ia.close(Close::Graceful).unwrap();
+            e.fetch_add(1, Ordering::SeqCst);
+        }),
+        instance_data: 0,
+        function: 0,
+    };
+    cno.modify_agent(Some(agent)).unwrap();
+    evd.free().unwrap();
+    assert_eq!(ended.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_waiter_that_gets_a_null_handle_may_free_the_cno_and_close_the_ia() {
+    for _ in 0..2000 {
+        let ia = open();
+        let cno = cno(ia);
+        let evd = evd(ia, cno);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                assert_eq!(cno.wait(LONG), Ok(0));
+                cno.free().unwrap();
+                ia.close(Close::Graceful).unwrap();
+            });
+            eventually("the waiter waits", || waits(cno));
+            evd.free().unwrap();
+        });
+    }
+}

@@ -213,6 +213,43 @@ fn the_completion_queue_does_not_grow_with_resets() {
     ia.close(Close::Abrupt).unwrap();
 }
 
+/// The id of a work request has eight bits of the number of its endpoint's generation.
+#[test]
+fn a_completion_that_was_not_taken_is_none_of_a_later_connection() {
+    let ia = open();
+    let pz = Pz::create(ia).unwrap();
+    let evd = || Evd::create(ia, 16, None, EvdFlags::DTO).unwrap();
+    let (recv, request) = (evd(), evd());
+    let parts = EpParts {
+        pz: Some(pz),
+        recv_evd: Some(recv),
+        request_evd: Some(request),
+        connect_evd: None,
+        srq: None,
+    };
+    let ep = Ep::create(ia, parts, None).unwrap();
+    let connect = |cookie| {
+        ep.connect(IpAddr::V4(Ipv4Addr::LOCALHOST), 1, None, &[], 0, 0)
+            .unwrap();
+        qp(ep).establish();
+        ep.post_recv(&[], cookie, NONE).unwrap();
+        ep.post_send(&[], cookie, NONE).unwrap();
+    };
+    connect(0);
+    // Nobody takes the completions.
+    for cookie in 1..=256 {
+        qp(ep).receive(true);
+        qp(ep).finish_requests(1);
+        ep.disconnect(Close::Abrupt).unwrap();
+        ep.reset().unwrap();
+        connect(cookie);
+    }
+    let mut sink = Events::default();
+    assert!(recv.dequeue(&mut sink).is_err(), "{:?}", sink.0);
+    assert!(request.dequeue(&mut sink).is_err(), "{:?}", sink.0);
+    ia.close(Close::Abrupt).unwrap();
+}
+
 /// dat_ep_reset may fail where the transport has to make a new queue pair. The endpoint stays Disconnected, and has no queue that could flush
 /// a post: that fails, too, until a reset succeeds.
 #[test]

@@ -213,3 +213,48 @@ fn endpoints_are_freed_during_calls() {
     psp.free().unwrap();
     ia.close(Close::Abrupt).unwrap();
 }
+
+/// A completion queue is as long as the endpoints that exist need it.
+#[test]
+fn ended_endpoints_leave_the_completion_queue_of_an_evd_that_nobody_polls() {
+    const RECEIVES: u64 = 16;
+    let (ia, pz) = open("127.0.7.3");
+    let (client, server) = (End::new(ia, pz), End::new(ia, pz));
+    let requests = Evd::create(ia, 4, None, EvdFlags::CR).unwrap();
+    let psp = Sp::psp_create(ia, Some(720), requests, false).unwrap();
+    let remote = ia.attributes().unwrap().address;
+    let parts = EpParts {
+        pz: Some(pz),
+        recv_evd: Some(server.recv),
+        request_evd: Some(server.request),
+        connect_evd: Some(server.conn),
+        srq: None,
+    };
+    for round in 0..80 {
+        let to = Ep::create(ia, parts, None).unwrap();
+        for cookie in 0..RECEIVES {
+            to.post_recv(&[server.buffer], cookie, NONE).unwrap();
+        }
+        client.ep.connect(remote, 720, WAIT, b"", 0, 0).unwrap();
+        let Event::ConnectionRequest { cr, .. } = wait(requests) else {
+            panic!("no request");
+        };
+        let cr = Loopback::arenas().cr.from_addr(cr).unwrap();
+        cr.accept(Some(to), b"").unwrap();
+        assert_eq!(number(wait(client.conn)), E::Established);
+        assert_eq!(number(wait(server.conn)), E::Established);
+        to.disconnect(Close::Abrupt).unwrap();
+        assert_eq!(number(wait(client.conn)), E::Disconnected);
+        assert_eq!(number(wait(server.conn)), E::Disconnected);
+        if round % 2 == 0 {
+            to.reset().unwrap();
+        }
+        to.free().unwrap();
+        client.reset();
+    }
+    let mut got = Got::default();
+    let errors = ia.async_evd().unwrap();
+    assert!(errors.dequeue(&mut got).is_err(), "{:?}", got.0);
+    psp.free().unwrap();
+    ia.close(Close::Abrupt).unwrap();
+}

@@ -6,16 +6,18 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::side::{cookies, side};
 use common::{Events, Null, open, qp, request};
 use dat_core::ep::{Ep, EpParts, EpState};
 use dat_core::error::{Error, Subtype};
 use dat_core::evd::Evd;
 use dat_core::event::{AsyncEvent, Event};
-use dat_core::flags::{Close, EvdFlags};
+use dat_core::flags::{Close, CompletionFlags, EvdFlags};
 use dat_core::head::raw;
 use dat_core::ia::Ia;
 use dat_core::pz::Pz;
 use dat_core::sp::Sp;
+use dat_core::upcall::ConnOutcome;
 
 const LONG: Option<Duration> = Some(Duration::from_secs(10));
 
@@ -191,4 +193,24 @@ fn a_burst_of_lost_requests_is_one_asynchronous_error_each_time_that_the_evd_is_
     request(4712);
     assert_eq!(reported(), [overflow]);
     ia.close(Close::Abrupt).unwrap();
+}
+
+/// Man dat_evd_create: the length is no limit for completions, and is "the limit for all other events".
+#[test]
+fn a_connection_event_finds_room_behind_any_number_of_completions() {
+    let side = side(CompletionFlags::empty(), CompletionFlags::empty());
+    side.evd.resize(2).unwrap();
+    for cookie in 1..=16 {
+        side.send(cookie, CompletionFlags::empty());
+    }
+    side.qp.flush_requests();
+    side.qp.report(ConnOutcome::Disconnected);
+    let mut expected: Vec<_> = (1..=16).collect();
+    expected.push(0);
+    let mut sink = Events::default();
+    while side.evd.dequeue(&mut sink).is_ok() {}
+    assert_eq!(cookies(&sink), expected);
+    let asynchronous = side.ia.async_evd().unwrap();
+    assert!(asynchronous.dequeue(&mut sink).is_err());
+    side.close();
 }

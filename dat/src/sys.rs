@@ -60,6 +60,11 @@ pub(crate) const fn says_empty(code: u32) -> bool {
     is(Kind::QueueEmpty, code)
 }
 
+/// Returns true for the return code of a wait whose time is over: of dat_evd_wait, and of dat_cno_wait.
+const fn says_over(code: u32) -> bool {
+    is(Kind::TimeoutExpired, code) || says_empty(code)
+}
+
 /// Returns true for the return code of a call that the state of its object forbids.
 #[inline]
 pub(crate) const fn says_state(code: u32) -> bool {
@@ -194,9 +199,7 @@ pub(crate) fn wait_in_pieces(limit: Duration, wait: &mut dyn FnMut(u32) -> u32) 
             u32::try_from(left.as_micros()).map_or(LONGEST, |left| left.min(LONGEST))
         });
         let code = wait(piece);
-        if !is(Kind::TimeoutExpired, code)
-            || deadline.is_some_and(|deadline| Instant::now() >= deadline)
-        {
+        if !says_over(code) || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return code;
         }
     }
@@ -207,7 +210,7 @@ pub(crate) fn wait_polling(limit: Duration, wait: &mut dyn FnMut(u32) -> u32) ->
     loop {
         let code = wait(0);
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        if !(is(Kind::TimeoutExpired, code) || says_empty(code)) || left == Some(Duration::ZERO) {
+        if !says_over(code) || left == Some(Duration::ZERO) {
             return code;
         }
         std::thread::sleep(left.map_or(serial::PAUSE, |left| serial::PAUSE.min(left)));
@@ -237,13 +240,17 @@ mod tests {
     #[test]
     fn an_endless_wait_goes_on_after_each_piece() {
         const EXPIRED: u32 = Code::of(Kind::TimeoutExpired).code();
+        // What dat_cno_wait returns at the end of the time.
+        const EMPTY: u32 = Code::of(Kind::QueueEmpty).without_class().code();
         for limit in [Duration::MAX, Duration::from_secs(72 * 60)] {
-            let mut pieces = Vec::new();
-            let code = wait(0, limit, &mut |piece| {
-                pieces.push(piece);
-                if pieces.len() < 3 { EXPIRED } else { 7 }
-            });
-            assert_eq!((code, pieces), (7, vec![LONGEST; 3]));
+            for over in [EXPIRED, EMPTY] {
+                let mut pieces = Vec::new();
+                let code = wait(0, limit, &mut |piece| {
+                    pieces.push(piece);
+                    if pieces.len() < 3 { over } else { 7 }
+                });
+                assert_eq!((code, pieces), (7, vec![LONGEST; 3]));
+            }
         }
         for (limit, expected) in [(0, 0), (1999, 1), (4_293_999_999_000, 4_293_999_999)] {
             let code = wait(0, Duration::from_nanos(limit), &mut |piece| {

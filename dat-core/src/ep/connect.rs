@@ -116,6 +116,17 @@ impl<T: Transport> Default for Connection<T> {
     }
 }
 
+impl<T: Transport> Connection<T> {
+    /// Returns the EVDs whose completion queues have the completions of the queue pair. When that has ended, they are to
+    /// [gather](Evd::gather) what is left there: a consumer that takes no events would have the queues overflow, and after many
+    /// generations an id is used again.
+    pub(super) fn fed(&self) -> [Option<&'static Evd<T>>; 3] {
+        let valid = |feed: &Option<Feed<T>>| feed.as_ref().filter(|f| f.valid()).map(Feed::evd);
+        let (requests, receives) = (valid(&self.request_feed), valid(&self.recv_feed));
+        [requests, receives, self.internal_evd.0]
+    }
+}
+
 /// Lock guard of the connection side.
 pub(super) type Locked<T> = MutexGuard<'static, Connection<T>>;
 

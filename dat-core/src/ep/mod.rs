@@ -29,7 +29,7 @@ use dat_arena::BriefMutex;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result, Subtype};
-use crate::evd::{Evd, Feed};
+use crate::evd::Evd;
 use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
 use crate::private_data::PrivateData;
@@ -221,12 +221,10 @@ impl<T: Transport> Ep<T> {
         };
         self.apply(&mut side, Input::Reset)?;
         side.listened = 0;
-        let fed = [&side.request_feed, &side.recv_feed].map(|feed| feed.as_ref().map(Feed::evd));
+        let fed = side.fed();
         drop(side);
-        if old.is_some() {
-            drop(old);
-            fed.into_iter().flatten().for_each(Evd::gather);
-        }
+        drop(old);
+        fed.into_iter().flatten().for_each(Evd::gather);
         Ok(())
     }
 
@@ -276,11 +274,14 @@ impl<T: Transport> Ep<T> {
                 .chain(&parts.lookups)
                 .chain(&parts.failed),
         );
+        let fed = parts.fed();
         // Fields drop in order: the queue pair before the claims and feeds that it needs.
         drop(parts);
         let index = self.index();
         self.ia().remove_member(Kind::Ep, index);
         T::arenas().ep.recycle(index);
+        // Last, because it may run an agent, which may close the IA.
+        fed.into_iter().flatten().for_each(Evd::gather);
         Ok(())
     }
 }

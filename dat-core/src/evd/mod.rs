@@ -257,7 +257,7 @@ impl<T: Transport> Evd<T> {
                     (inner.queue.stop(), inner.cno.take())
                 };
                 if let Some((cno, _)) = &cno {
-                    cno.detach(evd, false);
+                    cno.detach(evd);
                 }
                 drop(cno);
                 drop(cq);
@@ -316,7 +316,7 @@ impl<T: Transport> Evd<T> {
                 return Err(dead());
             }
             let old = std::mem::replace(&mut inner.cno, new);
-            let notified = old.as_ref().is_some_and(|(cno, _)| cno.detach(self, false));
+            let notified = old.as_ref().is_some_and(|(cno, _)| cno.detach(self));
             match cno {
                 Some(cno) => cno.attach(self),
                 None => self.unwatch(&mut inner),
@@ -507,18 +507,20 @@ impl<T: Transport> Evd<T> {
             inner.queue.drain_ready();
             (inner.queue.stop(), inner.cno.take(), waiter)
         };
-        if let Some(parker) = parker {
-            T::unpark(&parker);
-        }
-        if let Some((cno, _)) = &cno {
-            cno.detach(self, true);
-        }
-        drop(cno);
+        // The claim goes here.
+        let abandoned = cno.and_then(|(cno, _claim)| Some((cno, cno.detach_freed(self)?)));
         drop(cq);
         let arena = &T::arenas().evd;
         let index = arena.index_of(self);
         Ia::<T>::of(&self.head).remove_member(Kind::Evd, index);
         arena.recycle(index);
+        // Last: a thread that learns of the free may then free the CNO and close the IA.
+        if let Some(parker) = parker {
+            T::unpark(&parker);
+        }
+        if let Some((cno, abandoned)) = abandoned {
+            cno.dismiss(abandoned);
+        }
     }
 
     /// Counts a request that is about to be posted, whose completion will arrive here and give no event. Until it is

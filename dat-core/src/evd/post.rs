@@ -120,7 +120,8 @@ impl<T: Transport> Evd<T> {
                 Event::Connection { .. } | Event::Datagram { .. }
             ));
             let notify = inner.queue.drain_ready();
-            if inner.queue.len() >= inner.qlen as usize {
+            // The length is no limit for completions, so these take no other event's room.
+            if inner.queue.others() >= inner.qlen as usize {
                 let first = !std::mem::replace(&mut inner.overflowed, true);
                 let lost = Lost::Full {
                     event,
@@ -157,7 +158,7 @@ impl<T: Transport> Evd<T> {
             }
             let notify = inner.queue.drain_ready();
             let queued = inner.queue.len();
-            inner.overflowed &= queued >= inner.qlen as usize;
+            inner.overflowed &= inner.queue.others() >= inner.qlen as usize;
             let room = inner.qlen.max(inner.cq_reserved).max(most);
             let has_room = queued < room as usize;
             if has_room {

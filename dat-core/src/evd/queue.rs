@@ -17,6 +17,8 @@ pub(super) const BATCH: usize = 16;
 /// overflow, then the completions still in the completion queue.
 pub(super) struct Queue<T: Transport> {
     pub(super) events: VecDeque<Event>,
+    /// Number of these that are no completions.
+    others: usize,
     pub(super) early: EarlyReceives,
     batch: [T::RawCompletion; BATCH],
     /// Index of the first of the `batched` completions of the batch.
@@ -45,6 +47,7 @@ impl<T: Transport> Default for Queue<T> {
     fn default() -> Self {
         Self {
             events: VecDeque::new(),
+            others: 0,
             early: EarlyReceives::default(),
             batch: [T::RawCompletion::default(); BATCH],
             next: 0,
@@ -75,7 +78,7 @@ impl<T: Transport> Queue<T> {
 
     /// Drops all events; returns the completion queue, to be dropped without locks.
     pub(super) fn stop(&mut self) -> Option<Arc<T::Cq>> {
-        self.events = VecDeque::new();
+        (self.events, self.others) = (VecDeque::new(), 0);
         self.early = EarlyReceives::default();
         (self.next, self.batched) = (0, 0);
         (self.more_in_cq, self.overflow, self.overflow_start) = (false, Vec::new(), 0);
@@ -107,12 +110,19 @@ impl<T: Transport> Queue<T> {
         self.events.len()
     }
 
+    /// Returns the number of queued events that are no completions.
+    pub(super) fn others(&self) -> usize {
+        self.others
+    }
+
     /// Drops the queued events.
     pub(super) fn drop_events(&mut self) {
         self.events.clear();
+        self.others = 0;
     }
 
     pub(super) fn push(&mut self, event: Event) {
+        self.others += usize::from(!matches!(event, Event::Dto(_)));
         self.events.push_back(event);
     }
 
@@ -126,6 +136,7 @@ impl<T: Transport> Queue<T> {
                 true
             }
             Some(event) => {
+                self.others -= 1;
                 sink.event(&event);
                 true
             }
