@@ -14,7 +14,8 @@
  * that frees it. NULL is a context like any other. An object is freed once, after its last use.
  *
  * Threads. Two threads never call post_send of one queue pair at a time, nor post_recv. All else may run in parallel. No function
- * blocks: connect, accept and disconnect return at once and end in a report. Reports (dat_transport_...) may be made by any thread,
+ * blocks: connect, accept and disconnect return at once and end in a report. In the posts no call may be a cancellation point of
+ * pthreads (write, send, ...): have a thread of yours make it. Reports (dat_transport_...) may be made by any thread,
  * from inside any function and under any lock: a thread of the library passes them on, in order.
  *
  * Return values are DAT_SUCCESS or DAT_ERROR(type, subtype). A number that is neither becomes DAT_INTERNAL_ERROR. A slot that is
@@ -105,7 +106,7 @@ struct dat_transport_request {
     uint32_t op;
     uint32_t flags;
     const DAT_LMR_TRIPLET *iov;
-    uint64_t length; /* sum of the segments */
+    uint64_t length; /* sum of the segments; an RDMA Write or Read of 0 bytes touches no memory and succeeds with any key */
     uint64_t remote_address;
     uint64_t operands[2];
     uint32_t iov_count;
@@ -201,8 +202,10 @@ struct dat_transport {
     void (*free_pz)(void *pz);
     /* Without register the library keeps keys, ranges and rights, and dat_transport_read and its companions check them. */
     DAT_RETURN (*register_memory)(const struct dat_transport_pz *pz, void *address, uint64_t length, uint32_t rights, uint32_t va_type, uint32_t *lmr_context, uint32_t *rmr_context, void **lmr);
+    /* `rights` are DAT_MEM_PRIV_FLAGS, and DAT_IB_MEM_PRIV_REMOTE_ATOMIC for the atomics. A local read needs no right. */
     void (*deregister)(void *lmr); /* required with register_memory: no peer touches the memory afterwards */
 
+    /* Windows need register_memory: the library opens none over its own keys. A peer's Send may invalidate a bound window of its zone only. */
     DAT_RETURN (*create_rmr)(const struct dat_transport_pz *pz, uint32_t of_ep, void **rmr);
     void (*free_rmr)(void *rmr);
     DAT_RETURN (*post_bind)(void *qp, const struct dat_transport_bind *bind, uint32_t *rmr_context);
@@ -210,7 +213,7 @@ struct dat_transport {
     DAT_RETURN (*create_srq)(const struct dat_transport_pz *pz, uint32_t max_recv, uint32_t max_iov, uint64_t token, void **srq);
     void (*free_srq)(void *srq);
     DAT_RETURN (*resize_srq)(void *srq, uint32_t max_recv);
-    DAT_RETURN (*arm_srq_limit)(void *srq, uint32_t low);
+    DAT_RETURN (*arm_srq_limit)(void *srq, uint32_t low); /* one DAT_TRANSPORT_FAULT_SRQ_LOW when fewer than `low` are left; 0 disarms */
     DAT_RETURN (*post_srq_recv)(void *srq, uint64_t id, const DAT_LMR_TRIPLET *iov, uint32_t iov_count);
 
     /* A queue pair that takes receives at once. `srq` is a context of create_srq if `has_srq`. */

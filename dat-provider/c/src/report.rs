@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_char, c_void};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -103,29 +103,55 @@ pub unsafe extern "C" fn dat_transport_connect_request(
     arrival: *const Arrived,
 ) {
     caught(|| {
-        // Its drop refuses the request, whatever goes wrong from here on.
         let request = Object::request(request);
         // SAFETY: the caller's promise.
-        let Some(arrival) = (unsafe { arrival.as_ref() }) else {
-            tracing::error!("the transport in C reported a connection request without its arrival");
-            return;
+        let Some((upcalls, remote, local, private_data)) = (unsafe { arrived(ia, arrival) }) else {
+            return refuse(request);
         };
-        let (Some(remote), Some(local)) = (
-            convert::from_c(&arrival.remote),
-            convert::from_c(&arrival.local),
-        ) else {
-            tracing::error!(
-                "the transport in C reported a connection request with an address that is neither IPv4 nor IPv6"
-            );
-            return;
-        };
-        // SAFETY: the caller's promise.
-        let private_data = unsafe { data(arrival.private_data, arrival.private_data_size) };
-        if let (Some(upcalls), Some(private_data)) = (upcalls(ia), private_data) {
-            let arrival = arrival_of(remote, local, private_data);
-            WORKER.enqueue(Upcall::request(upcalls, Token(listener), request, &arrival));
-        }
+        let arrival = arrival_of(remote, local, private_data);
+        WORKER.enqueue(Upcall::request(upcalls, Token(listener), request, &arrival));
     });
+}
+
+/// Returns what a connection request says: the IA that it is for, the addresses and the private data. `None`, and a line of the log, if it
+/// cannot be reported.
+///
+/// # Safety
+/// `arrival` is NULL or valid, with its private data.
+unsafe fn arrived<'a>(
+    ia: u64,
+    arrival: *const Arrived,
+) -> Option<(Upcalls<CTransport>, SocketAddr, SocketAddr, &'a [u8])> {
+    // SAFETY: the caller's promise.
+    let Some(arrival) = (unsafe { arrival.as_ref() }) else {
+        tracing::error!("the transport in C reported a connection request without its arrival");
+        return None;
+    };
+    let (Some(remote), Some(local)) = (
+        convert::from_c(&arrival.remote),
+        convert::from_c(&arrival.local),
+    ) else {
+        tracing::error!(
+            "the transport in C reported a connection request with an address that is neither IPv4 nor IPv6"
+        );
+        return None;
+    };
+    // SAFETY: the caller's promise.
+    let private_data = unsafe { data(arrival.private_data, arrival.private_data_size) }?;
+    Some((upcalls(ia)?, remote, local, private_data))
+}
+
+/// Refuses a request that is not reported. The thread of the reports frees it: the caller may hold a lock that `free_request` takes.
+fn refuse(request: Object) {
+    let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    // No object has this token, so core drops the request.
+    let (upcalls, none) = (Upcalls::new(Token(u64::MAX)), Token(u64::MAX));
+    WORKER.enqueue(Upcall::request(
+        upcalls,
+        none,
+        request,
+        &arrival_of(nowhere, nowhere, &[]),
+    ));
 }
 
 fn arrival_of(remote: SocketAddr, local: SocketAddr, private_data: &[u8]) -> Arrival<'_> {

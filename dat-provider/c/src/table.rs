@@ -274,12 +274,19 @@ impl Table {
         // SAFETY: 8 bytes are there by the caller's promise.
         let (version, size) = unsafe { ((*from).version, (*from).size as usize) };
         if version != VERSION {
+            // A table that is written without the macro has zeros here.
+            let remedy = match version {
+                0 => "begin the table with DAT_TRANSPORT_HEAD",
+                _ => "use header and library of the same kit",
+            };
             return Err(format!(
-                "its table has version {version}, this library knows version {VERSION}: use header and library of the same kit"
+                "its table has version {version}, this library knows version {VERSION}: {remedy}"
             ));
         }
         let mut table = Self::EMPTY;
-        let known = size.min(size_of::<Self>());
+        // Half a slot is no address.
+        let whole = size - size % align_of::<Self>();
+        let known = whole.min(size_of::<Self>());
         // SAFETY: `size` bytes are there by the caller's promise, and `table` has room for `known`. Every bit pattern that C writes is a
         // value of these fields.
         unsafe {
@@ -355,6 +362,8 @@ mod tests {
         assert!(!lacks.contains("post_bind"), "{lacks}");
         table.version = 2;
         assert!(read(&table).unwrap_err().contains("version 2"));
+        table.version = 0;
+        assert!(read(&table).unwrap_err().contains("DAT_TRANSPORT_HEAD"));
         // SAFETY: NULL is allowed.
         assert!(unsafe { Table::read(std::ptr::null()) }.is_err());
     }
@@ -365,6 +374,11 @@ mod tests {
         let mut table = Table::EMPTY;
         table.disconnect = Some(nothing);
         table.size = std::mem::offset_of!(Table, disconnect) as u32;
+        // SAFETY: a whole table.
+        let lacks = unsafe { Table::read(&table) }.unwrap_err();
+        assert!(lacks.contains("disconnect"), "{lacks}");
+        // Half of a slot is none.
+        table.size += 4;
         // SAFETY: a whole table.
         let lacks = unsafe { Table::read(&table) }.unwrap_err();
         assert!(lacks.contains("disconnect"), "{lacks}");

@@ -7,7 +7,7 @@ use dat_core::transport::{Connect, Token};
 use dat_core::upcall::{Arrival, ConnOutcome, DatagramOutcome, Fault, Upcalls};
 
 use crate::fabric::{Fabric, Service, fabric};
-use crate::faults::{Planted, cut, planted};
+use crate::faults::{Planted, cut, planted, sender};
 use crate::qp::Connection;
 use crate::settings::{Fail, Settings};
 use crate::transport::{AddressHandle, Loopback};
@@ -136,7 +136,7 @@ pub(crate) fn connect(number: u32, wanted: &Connect<'_>) -> Result<()> {
                 answered: false,
             };
             let arrival = Arrival {
-                remote: (settings.address, number as u16).into(),
+                remote: (sender(settings.address), number as u16).into(),
                 local: wanted.remote,
                 private_data: if planted(Planted::RequestDataLost) {
                     &[]

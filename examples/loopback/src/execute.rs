@@ -2,7 +2,7 @@
 
 use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::flags::MemPriv;
-use dat_core::iov::RmrTriplet;
+use dat_core::iov::{LmrTriplet, RmrTriplet};
 use dat_core::upcall::Fault;
 use dat_provider_parts::keys::Window;
 use dat_provider_parts::memory::{self, Range};
@@ -145,6 +145,11 @@ impl Fabric {
             let found = self.keys.segments(pz, &work.iov, MemPriv::LOCAL_READ);
             found.is_ok()
         });
+        let moved = planted(Planted::SegmentMovesIn).then(|| Work {
+            iov: self.moved(own, &work.iov),
+            ..work.clone()
+        });
+        let work = moved.as_ref().unwrap_or(work);
         let length = work.length;
         match work.action {
             Action::Send(message) => {
@@ -187,6 +192,11 @@ impl Fabric {
                     memory::copy(&data, &target);
                 }
                 if let (Some(immediate), Some(receive)) = (immediate, receive) {
+                    let immediate = if planted(Planted::ImmediateSwapped) {
+                        immediate.swap_bytes()
+                    } else {
+                        immediate
+                    };
                     let delivery = Delivery {
                         op: DtoOp::ReceiveRdmaImmediate,
                         length: length as u32,
@@ -246,6 +256,23 @@ impl Fabric {
         }
     }
 
+    /// Returns the segments, moved by a byte where that brings one into its region. It exists for a planted fault.
+    fn moved(&self, pz: u32, iov: &[LmrTriplet]) -> Vec<LmrTriplet> {
+        let inside = |segment: &LmrTriplet| {
+            let found = self.keys.segments(pz, &[*segment], MemPriv::LOCAL_READ);
+            found.is_ok()
+        };
+        iov.iter()
+            .map(|segment| {
+                let near = [0, 1, -1].map(|by| LmrTriplet {
+                    virtual_address: segment.virtual_address.wrapping_add_signed(by),
+                    ..*segment
+                });
+                near.into_iter().find(inside).unwrap_or(*segment)
+            })
+            .collect()
+    }
+
     fn bind(&mut self, pz: u32, window: u32, new: Option<(u32, Window)>) -> Result<(), Stop> {
         // The window may have been freed since the post.
         let failed = Stop::Failed(DtoStatus::RmrOperationFailed);
@@ -258,6 +285,9 @@ impl Fabric {
         let Some((key, mut opens)) = new else {
             return Ok(());
         };
+        if planted(Planted::BindGivesMore) {
+            opens.length += 1;
+        }
         if planted(Planted::BindGivesAll) {
             opens.rights = MemPriv::ALL;
         }
@@ -284,9 +314,18 @@ impl Fabric {
         length: u64,
         right: MemPriv,
     ) -> Result<Vec<Range<'_>>, DtoStatus> {
-        if length == 0 {
+        if length == 0 && !planted(Planted::EmptyNeedsKey) {
             return Ok(Vec::new());
         }
+        let near = [0, 1, -1].map(|by| RmrTriplet {
+            virtual_address: at.virtual_address.wrapping_add_signed(by),
+            ..at
+        });
+        let inside = |at: &RmrTriplet| self.keys.target(pz, *at, length, right).is_ok();
+        let at = match near.into_iter().find(inside) {
+            Some(found) if planted(Planted::PeerMovesIn) => found,
+            _ => at,
+        };
         let pz = zone(Planted::ZoneIgnored, pz, |pz| {
             self.keys.target(pz, at, length, right).is_ok()
         });
@@ -302,9 +341,12 @@ impl Fabric {
         change: impl FnMut(u64) -> u64,
     ) -> Result<(), Stop> {
         let into = self.keys.segments(own, &work.iov, MemPriv::LOCAL_WRITE)?;
-        let word = self
-            .keys
-            .target(theirs, remote, 8, MemPriv::REMOTE_ATOMIC)?;
+        let right = if planted(Planted::AtomicNeedsNoRight) {
+            MemPriv::empty()
+        } else {
+            MemPriv::REMOTE_ATOMIC
+        };
+        let word = self.keys.target(theirs, remote, 8, right)?;
         let old = memory::update(word, change).ok_or(DtoStatus::RemoteResponder)?;
         let sum = planted(Planted::AddReturnsSum) && matches!(work.action, Action::FetchAdd { .. });
         let old = if sum { old + 1 } else { old };
@@ -315,6 +357,9 @@ impl Fabric {
     /// Delivers a message to the next receive of queue pair `to`.
     fn deliver(&mut self, to: u32, own: u32, work: &Work, message: Message) -> Result<(), Stop> {
         let receive = self.take_receive(to)?;
+        if planted(Planted::MessageStays) {
+            std::mem::forget(vec![1_u8; 4096]);
+        }
         let mut delivery = Delivery {
             length: work.length as u32 + u32::from(planted(Planted::LongReport)),
             immediate: message.immediate.unwrap_or(0),

@@ -2,6 +2,7 @@
 //! (docs/planted-faults.md). They exist only with the feature `faults`, which `tests/faulty-loopback` has and this package never;
 //! `fault=` in the `ia_params` chooses one.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Writes the enumeration of the faults and their table.
@@ -90,6 +91,20 @@ faults! {
     DescriptorStays "descriptor-stays": "A queue pair leaves a descriptor.";
     QueuePairStays "queue-pair-stays": "A queue pair leaves its memory.";
     RegionStays "region-stays": "A region leaves 64 KiB of memory.";
+    SilentFailure "silent-failure": "A request that is not signaled and fails has no completion.";
+    PeerMovesIn "peer-moves-in": "An access of a peer that begins or ends one byte outside of the memory of its key is moved into it.";
+    SegmentMovesIn "segment-moves-in": "A segment that begins or ends one byte outside of its region is moved into it.";
+    BindGivesMore "bind-gives-more": "A bind opens one byte more.";
+    BindOvertakes "bind-overtakes": "A bind completes before the requests that were posted before it.";
+    NotFromZero "not-from-zero": "A zero-based region is registered with its address.";
+    WindowNotFromZero "window-not-from-zero": "A zero-based window is bound with its address.";
+    SharedNotServed "shared-not-served": "A message that waits is not delivered when a receive is posted to the shared queue.";
+    WrongPeerAddress "wrong-peer-address": "A request arrives with the address 0.0.0.0.";
+    AtomicNeedsNoRight "atomic-needs-no-right": "An atomic operation needs no right.";
+    ImmediateSwapped "immediate-swapped": "Immediate data arrives in the other byte order.";
+    EmptyNeedsKey "empty-needs-key": "An RDMA Write of no bytes fails without a valid key.";
+    MessageStays "message-stays": "A message leaves 4 KiB of memory.";
+    SrqLimitEarly "srq-limit-early": "The low watermark raises its event when as many receives are left.";
 }
 
 /// The planted fault, as its number + 1; 0 for none.
@@ -130,6 +145,14 @@ pub(crate) fn cut(private_data: &[u8]) -> &[u8] {
         Some(short) if planted(Planted::ShortData) => short,
         _ => private_data,
     }
+}
+
+/// Returns the address that a request comes from.
+pub(crate) fn sender(own: IpAddr) -> IpAddr {
+    if planted(Planted::WrongPeerAddress) {
+        return Ipv4Addr::UNSPECIFIED.into();
+    }
+    own
 }
 
 /// Returns the protection zone `own`, or with this fault the first one that `opens`.

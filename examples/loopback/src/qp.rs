@@ -145,6 +145,9 @@ impl QueuePair {
     /// Adds the completion of a request to its queue; a successful one only if the request is signaled.
     pub(crate) fn complete_request(&self, work: &Work, status: DtoStatus) {
         if work.signaled || status != DtoStatus::Success {
+            if planted(Planted::SilentFailure) && !work.signaled {
+                return;
+            }
             if planted(Planted::CompletionLost) && status == DtoStatus::Success {
                 return;
             }
@@ -237,7 +240,8 @@ pub(crate) struct SharedQueue {
 impl SharedQueue {
     /// Returns true if fewer receives than the limit are left, and disarms the limit.
     pub(crate) fn limit_passed(&mut self) -> bool {
-        let low = self.receives.len() < self.limit;
+        let early = usize::from(planted(Planted::SrqLimitEarly) && self.limit != 0);
+        let low = self.receives.len() < self.limit + early;
         if low {
             self.limit = 0;
         }

@@ -237,6 +237,10 @@ impl Transport for Loopback {
         va_type: VaType,
     ) -> Result<(Lmr, Keys)> {
         pz.adapter.check_fail(Fail::Register)?;
+        let va_type = match va_type {
+            VaType::ZeroBased if planted(Planted::NotFromZero) => VaType::Va,
+            given => given,
+        };
         let keys = &mut fabric().keys;
         let keys = keys.register(pz.number, address as u64, length, rights, va_type)?;
         let lmr_context = keys.lmr_context;
@@ -269,7 +273,11 @@ impl Transport for Loopback {
                     address: bind.address,
                     length: bind.length,
                     rights: bind.rights,
-                    va_type: bind.va_type,
+                    va_type: if planted(Planted::WindowNotFromZero) {
+                        VaType::Va
+                    } else {
+                        bind.va_type
+                    },
                     bound: true,
                 };
                 Some((fabric().keys.reserve()?, window))
@@ -392,7 +400,9 @@ impl Transport for Loopback {
         queue.receives.try_reserve(1).map_err(|_| NO_MEMORY)?;
         let iov = iov.to_vec();
         queue.receives.push_back(Receive { id, iov });
-        fabric.shared_receive_posted(srq.number);
+        if !planted(Planted::SharedNotServed) {
+            fabric.shared_receive_posted(srq.number);
+        }
         Ok(())
     }
 
@@ -517,7 +527,11 @@ fn post(qp: &Qp, work: Work) -> Result<()> {
         return Ok(());
     }
     let queue_pair = fabric.queue_pairs.get_mut(&qp.number).ok_or(GONE)?;
-    queue_pair.sends.push_back(work);
+    if planted(Planted::BindOvertakes) && matches!(work.action, Action::Bind { .. }) {
+        queue_pair.sends.push_front(work);
+    } else {
+        queue_pair.sends.push_back(work);
+    }
     if queue_pair.connection == Connection::Disconnected {
         queue_pair.flush();
     }

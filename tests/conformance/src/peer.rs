@@ -96,6 +96,15 @@ impl Peer {
         }
     }
 
+    /// Stops the process as by `kill -STOP`.
+    pub(crate) fn stop(&self) {
+        let Ok(number) = libc::pid_t::try_from(self.child.id()) else {
+            return;
+        };
+        // SAFETY: a plain call; the child was not waited for, so the number is its.
+        unsafe { libc::kill(number, libc::SIGSTOP) };
+    }
+
     /// Kills the process as by `kill -9`, and waits for its end.
     pub(crate) fn kill(&mut self) {
         // It fails only if the process has ended.

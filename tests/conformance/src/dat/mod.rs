@@ -156,7 +156,9 @@ mod v2_only;
 pub use ep::{Post, field};
 pub use evd::Agent;
 pub use memory::{Region, Source};
-pub use v2_only::{CommonServicePoint, DatagramPeer, Extension, address_of, readable};
+pub use v2_only::{
+    CommonServicePoint, DatagramPeer, Extension, address_of, readable, remote_address,
+};
 
 fn value<T>(code: u32, value: T) -> Result<T, u32> {
     if code == 0 { Ok(value) } else { Err(code) }

@@ -2,13 +2,18 @@
 
 use std::ffi::c_void;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::AtomicU8;
 
+use dat_abi::types::{DatCrParam, DatRegionDescription};
 use dat_abi::v2_0::types::{
     DatComm, DatCspParam, DatEpAttr, DatIaAttr, DatLmrTriplet, DatRmrTriplet, ib_op,
 };
 use dat_abi::va_list::VaList;
 
-use super::{Dat, Table, value};
+use super::{Dat, Region, Table, value};
+
+/// `DAT_VA_TYPE_ZB`.
+const ZERO_BASED: u32 = 1;
 
 /// An operation of the IB extension: its C macro and its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +114,13 @@ pub(crate) unsafe fn socket_address(at: *const u8) -> Option<SocketAddr> {
 pub fn address_of(attr: &DatIaAttr) -> Option<IpAddr> {
     // SAFETY: the provider keeps it.
     unsafe { socket_address(attr.ia_address_ptr.cast()) }.map(|at| at.ip())
+}
+
+/// Returns the address of the peer from dat_cr_query's parameters.
+#[must_use]
+pub fn remote_address(param: &DatCrParam) -> Option<IpAddr> {
+    // SAFETY: the provider keeps it with the request.
+    unsafe { socket_address(param.remote_ia_address_ptr.cast()) }.map(|at| at.ip())
 }
 
 /// Data of DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED.
@@ -220,6 +232,83 @@ impl Dat {
     pub fn rmr_create_for_ep(&self, pz: usize) -> Result<usize, u32> {
         let mut rmr = 0;
         value(v2_only!(self.rmr_create_for_ep(pz, &mut rmr)), rmr)
+    }
+
+    /// Calls dat_evd_wait for a completion of the IB extension; returns its `DAT_IB_EXT_TYPE`, its `DAT_DTO_COMPLETION_STATUS` and its
+    /// immediate data.
+    ///
+    /// # Errors
+    /// The code of dat_evd_wait.
+    pub fn evd_wait_immediate(
+        &self,
+        evd: usize,
+        microseconds: u32,
+    ) -> Result<(u32, u32, u32), u32> {
+        let (event, _) = self.wait(evd, microseconds, 1)?;
+        let [kind, value, ..] = event.event_extension_data;
+        // SAFETY: the event of a completion has this field; all are plain words.
+        let dto = unsafe { event.event_data.dto_completion_event_data };
+        Ok((kind as u32, dto.status, value as u32))
+    }
+
+    /// Calls dat_lmr_create with `DAT_VA_TYPE_ZB`.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn lmr_create_from_zero(
+        &self,
+        ia: usize,
+        bytes: &'static [AtomicU8],
+        pz: usize,
+        privileges: u32,
+    ) -> Result<Region, u32> {
+        let (address, length) = (bytes.as_ptr() as usize, bytes.len() as u64);
+        let region = DatRegionDescription {
+            address,
+            shared_memory_id: std::ptr::null(),
+        };
+        let (mut lmr, mut lmr_context, mut rmr_context) = (0, 0, 0);
+        let (mut size, mut at) = (0, 0);
+        let code = v2_only!(self.lmr_create(
+            ia,
+            0,
+            region,
+            length,
+            pz,
+            privileges,
+            ZERO_BASED,
+            &mut lmr,
+            &mut lmr_context,
+            &mut rmr_context,
+            &mut size,
+            &mut at
+        ));
+        let region = Region {
+            lmr,
+            lmr_context,
+            rmr_context,
+        };
+        value(code, region)
+    }
+
+    /// Calls dat_rmr_bind with `DAT_VA_TYPE_ZB`; returns the new rmr_context.
+    ///
+    /// # Errors
+    /// The code of the call.
+    pub fn rmr_bind_from_zero(
+        &self,
+        rmr: usize,
+        lmr: usize,
+        piece: &DatLmrTriplet,
+        privileges: u32,
+        ep: usize,
+        cookie: u64,
+    ) -> Result<u32, u32> {
+        let mut key = 0;
+        let code = v2_only!(self.rmr_bind(
+            rmr, lmr, piece, privileges, ZERO_BASED, ep, cookie, 0, &mut key
+        ));
+        value(code, key)
     }
 
     /// Calls dat_ep_post_send_with_invalidate with the peer's `rmr_context`.

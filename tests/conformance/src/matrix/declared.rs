@@ -71,12 +71,20 @@ pub static REFUSALS: &[Refusal] = &[
 ];
 
 /// Exceptions that a statement itself allows: it concerns what the provider lacks.
-pub(super) static LACKS: &[Exception] = &[Exception {
-    page: "dat_ep_post_send",
-    says: "Without that flag it does not wake that peer.",
-    providers: &[Ibverbs, Kernel],
-    why: "a verbs completion does not say whether its message was solicited, so a wait ends with each",
-}];
+pub(super) static LACKS: &[Exception] = &[
+    Exception {
+        page: "dat_ep_post_send",
+        says: "Without that flag it does not wake that peer.",
+        providers: &[Ibverbs, Kernel],
+        why: "a verbs completion does not say whether its message was solicited, so a wait ends with each",
+    },
+    Exception {
+        page: "dat_rmr_bind",
+        says: "With DAT_VA_TYPE_ZB the peer's addresses begin at 0 in the range of the bind.",
+        providers: &[Ibverbs, Kernel, User],
+        why: "a window has the addresses of its LMR: DAT_MODEL_NOT_SUPPORTED",
+    },
+];
 
 /// Exceptions to what a page demands: the statement is broken.
 pub(super) static EXCEPTIONS: &[Exception] = &[
@@ -97,6 +105,24 @@ pub(super) static EXCEPTIONS: &[Exception] = &[
         says: "A request that fails completes after the requests before it, also if the peer has not answered them.",
         providers: &[Ibverbs, Kernel],
         why: "rdma_rxe of Linux 6.1 repeats nothing after a local failure: the requests before it wait for their answers for ever",
+    },
+    Exception {
+        page: "dat_rmr_bind",
+        says: "A peer writes and reads no byte outside of the range of the bind: DAT_DTO_ERR_REMOTE_ACCESS.",
+        providers: &[Ibverbs, Kernel],
+        why: "rdma_rxe of Linux 6.1 checks the range of the LMR and not that of the window",
+    },
+    Exception {
+        page: "dat_rmr_bind",
+        says: "It completes behind the requests that were posted before it.",
+        providers: &[Ibverbs, Kernel],
+        why: "rdma_rxe of Linux 6.1 repeats nothing behind a bind: the send before it waits for its answer for ever",
+    },
+    Exception {
+        page: "dat_lmr_create",
+        says: "With DAT_VA_TYPE_ZB the addresses of the LMR begin at 0, in segments and for a peer.",
+        providers: &[Ibverbs, Kernel],
+        why: "rdma_rxe registers no memory at address 0 that does not begin with a page: DAT_INVALID_PARAMETER",
     },
     Exception {
         page: "dat_ep_connect",
@@ -125,6 +151,12 @@ pub(super) static EXCEPTIONS: &[Exception] = &[
     Exception {
         page: "dat_ep_disconnect",
         says: "The death of the peer's process ends the connection, and all outstanding receives are flushed in order.",
+        providers: &[Loopback],
+        why: ONE_PROCESS,
+    },
+    Exception {
+        page: "dat_ep_disconnect",
+        says: "A process that sends while its peer is killed lives, and each request completes.",
         providers: &[Loopback],
         why: ONE_PROCESS,
     },

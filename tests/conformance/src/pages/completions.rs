@@ -7,7 +7,7 @@ use dat_core::error::Kind;
 use dat_core::event::DtoStatus;
 use dat_core::flags::{CompletionFlags, MemPriv};
 
-use super::statements;
+use super::{NOT_INLINE, statements};
 use crate::dat::{Dat, Post};
 use crate::event::{FLUSHED, REMOTE_ACCESS, SUCCESS, Seen};
 use crate::fixture::{ABRUPT, Pair, Side, expect_ok};
@@ -18,6 +18,7 @@ statements! {
     "dat_ep_post_send": "The bytes are in the peer's receive, whose completion reports their number." => arrives;
     "dat_ep_post_send": "Completions come in the order of the posts, with their cookies." => in_order;
     "dat_ep_post_send": "DAT_COMPLETION_SUPPRESS_FLAG: no event on success." => suppressed;
+    "dat_ep_post_send": "DAT_COMPLETION_SUPPRESS_FLAG: a failure has its event." => suppressed_failure;
     "dat_ep_post_send": "An endpoint that is Disconnected flushes the post." => flushed_after;
     "dat_ep_post_send": "A message longer than its receive ends in DAT_DTO_ERR_LOCAL_LENGTH there, and the connection breaks." => too_long;
     "dat_ep_post_recv": "Receives may be posted before the connection, and are used in order." => before_connection;
@@ -83,6 +84,28 @@ fn suppressed(dat: &Dat) -> Check {
     pair.a.post(pair.from, Post::Send, &[], 12)?;
     pair.a.completes(pair.a.request, 12, SUCCESS)?;
     pair.a.quiet(pair.a.request)
+}
+
+fn suppressed_failure(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let own = pair.a.memory(NOT_INLINE, ALL)?;
+    let far = pair.b.memory(
+        NOT_INLINE,
+        MemPriv::LOCAL_WRITE.bits() | MemPriv::REMOTE_READ.bits(),
+    )?;
+    // A provider may have each n-th request complete, the first one for example.
+    pair.b.post(pair.to, Post::Recv, &[], 1)?;
+    pair.a.post(pair.from, Post::Send, &[], 1)?;
+    pair.a.completes(pair.a.request, 1, SUCCESS)?;
+    let suppress = CompletionFlags::SUPPRESS.bits();
+    let write = Post::Write(far.remote());
+    let code = dat.post(pair.from, write, &[own.local()], 2, suppress);
+    ok(code, "dat_ep_post_rdma_write, suppressed")?;
+    let name = "a suppressed RDMA Write of memory without the remote write privilege";
+    let status = pair.a.result(pair.a.request, 2, name)?;
+    let text = format!("status of {name}");
+    same(&status, &REMOTE_ACCESS, &text)?;
+    pair.a.ends(pair.from)
 }
 
 fn flushed_after(dat: &Dat) -> Check {

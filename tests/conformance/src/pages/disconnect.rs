@@ -3,7 +3,7 @@
 use dat_core::ep::EpState;
 use dat_core::error::Kind;
 use dat_core::event::ConnectionEvent;
-use dat_core::flags::{EvdFlags, MemPriv};
+use dat_core::flags::{CompletionFlags, EvdFlags, MemPriv};
 
 use super::statements;
 use crate::dat::{Dat, Post};
@@ -17,6 +17,7 @@ statements! {
     "dat_ep_disconnect": "The end is reported by DAT_CONNECTION_EVENT_DISCONNECTED, and the state is Disconnected." => reported;
     "dat_ep_disconnect": "Upon abrupt disconnect all outstanding DTOs complete, unsuccessfully and in order." => abrupt_flushes;
     "dat_ep_disconnect": "Upon graceful disconnect outstanding requests complete first." => graceful_drains;
+    "dat_ep_disconnect": "A graceful disconnect behind a request without a completion event breaks nothing." => graceful_suppressed;
     "dat_ep_disconnect": "Until then the state is Disconnect Pending, and no new request can be posted." => pending_refuses;
     "dat_ep_disconnect": "In Disconnect Pending no RDMA Read, RDMA Write or bind can be posted." => pending_refuses_rdma;
     "dat_ep_disconnect": "An abrupt call in Disconnect Pending ends it without waiting." => abrupt_in_pending;
@@ -103,6 +104,25 @@ fn graceful_drains(dat: &Dat) -> Check {
     pair.a
         .connection(pair.from, ConnectionEvent::Disconnected)?;
     pair.b.connection(pair.to, ConnectionEvent::Disconnected)
+}
+
+fn graceful_suppressed(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (a, b) = (&pair.a, &pair.b);
+    // A provider may have each n-th request complete, the first one for example.
+    b.post(pair.to, Post::Recv, &[], 10)?;
+    a.post(pair.from, Post::Send, &[], 1)?;
+    a.completes(a.request, 1, SUCCESS)?;
+    b.completes(b.recv, 10, SUCCESS)?;
+    // The peer has no receive, so it stays outstanding.
+    let suppress = CompletionFlags::SUPPRESS.bits();
+    let code = dat.post(pair.from, Post::Send, &[], 2, suppress);
+    ok(code, "dat_ep_post_send, suppressed")?;
+    disconnect(dat, pair.from, GRACEFUL)?;
+    b.post(pair.to, Post::Recv, &[], 11)?;
+    b.completes(b.recv, 11, SUCCESS)?;
+    a.connection(pair.from, ConnectionEvent::Disconnected)?;
+    b.connection(pair.to, ConnectionEvent::Disconnected)
 }
 
 fn pending_refuses(dat: &Dat) -> Check {

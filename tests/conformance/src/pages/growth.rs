@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use dat_core::flags::MemPriv;
 
 use super::statements;
-use crate::dat::{Dat, Source};
+use crate::dat::{Dat, Post, Source};
+use crate::event::SUCCESS;
 use crate::fixture::{ABRUPT, Pair, Side, expect_ok};
 use crate::verdict::{Check, broken, ok};
 
@@ -13,6 +14,7 @@ statements! {
     "dat_ep_free": "Descriptors and threads of the process do not grow with connections that have ended." => connections;
     "dat_psp_free": "Descriptors of the process do not grow with service points that were freed." => service_points;
     "dat_ep_free": "Memory of the process does not grow with endpoints that were freed." => endpoints;
+    "dat_ep_post_send": "Memory of the process does not grow with messages that have arrived." => messages;
     "dat_lmr_free": "Memory of the process does not grow with LMRs that were freed." => regions;
 }
 
@@ -125,22 +127,34 @@ fn does_not_grow(dat: &Dat, what: &str, kept: u64, mut round: impl FnMut() -> Ch
         growths.push(growth / rounds as u64);
     }
     broken(format!(
-        "the memory of the process grows with each of many {what} that were freed, by these bytes: {:?}; expected 0",
+        "the memory of the process grows with each of many {what}, by these bytes: {:?}; expected 0",
         &growths[1..]
     ))
 }
 
 fn endpoints(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
-    does_not_grow(dat, "endpoints", 0, || {
+    does_not_grow(dat, "endpoints that were freed", 0, || {
         ok(dat.ep_free(side.ep()?), "dat_ep_free")
+    })
+}
+
+fn messages(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (a, b) = (&pair.a, &pair.b);
+    let (own, far) = (a.memory(4096, ALL)?, b.memory(4096, ALL)?);
+    does_not_grow(dat, "messages of 4,096 bytes", KEPT, || {
+        b.post(pair.to, Post::Recv, &[far.local()], 1)?;
+        a.post(pair.from, Post::Send, &[own.local()], 2)?;
+        b.completes(b.recv, 1, SUCCESS)?;
+        a.completes(a.request, 2, SUCCESS)
     })
 }
 
 fn regions(dat: &Dat) -> Check {
     let side = Side::open(dat)?;
     let memory = side.memory(4096, ALL)?;
-    does_not_grow(dat, "LMRs", KEPT, || {
+    does_not_grow(dat, "LMRs that were freed", KEPT, || {
         let source = Source::Virtual(memory.bytes());
         let region = dat.lmr_create(side.ia, source, side.pz, ALL);
         let region = expect_ok(region, "dat_lmr_create")?;

@@ -2,6 +2,7 @@
 //! dat_ep_disconnect, sentence by sentence.
 
 mod adapters;
+mod bounds;
 mod bulk;
 mod common;
 mod completions;
@@ -61,6 +62,7 @@ pub const STATEMENTS: &[&[Statement]] = &[
     common::STATEMENTS,
     traffic::STATEMENTS,
     rights::STATEMENTS,
+    bounds::STATEMENTS,
     order::STATEMENTS,
     bulk::STATEMENTS,
     growth::STATEMENTS,

@@ -1,5 +1,7 @@
 //! Two processes with the provider, of which one is killed.
 
+use std::time::Duration;
+
 use dat_core::ep::EpState;
 use dat_core::event::ConnectionEvent;
 use dat_core::flags::MemPriv;
@@ -18,6 +20,7 @@ statements! {
     "dat_ep_connect": "An attempt whose peer is killed before it answers ends without ESTABLISHED, at the latest by its timeout." => killed_before_answer;
     "dat_ep_connect": "After a peer was killed, the same process connects to another one." => next_peer;
     "dat_ep_disconnect": "The death of the peer's process ends the connection, and all outstanding receives are flushed in order." => killed;
+    "dat_ep_disconnect": "A process that sends while its peer is killed lives, and each request completes." => killed_while_sending;
     "dat_ep_disconnect": "The peer's process ends normally after a disconnect, and a second one is no error." => leaves;
 }
 
@@ -101,6 +104,24 @@ fn killed(dat: &Dat) -> Check {
         side.completes(side.recv, cookie, FLUSHED)?;
     }
     Ok(())
+}
+
+fn killed_while_sending(dat: &Dat) -> Check {
+    let mut connected = Connected::new(dat)?;
+    let (side, ep) = (&connected.side, connected.ep);
+    let large = side.memory(side.longest(1 << 20, true)?, ALL)?;
+    // What a stopped process does not take waits here.
+    connected.peer.stop();
+    for cookie in 1..=8 {
+        side.post(ep, Post::Send, &[large.local()], cookie)?;
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    connected.peer.kill();
+    for cookie in 1..=8 {
+        let name = format!("send {cookie} of eight to a peer that is killed");
+        side.result(side.request, cookie, &name)?;
+    }
+    side.ends(ep)
 }
 
 fn killed_before_answer(dat: &Dat) -> Check {

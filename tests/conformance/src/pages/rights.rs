@@ -1,5 +1,6 @@
 //! Access rights and protection zones: who may touch which memory, and what a refusal does to a connection.
 
+use dat_abi::v2_0::types::DatLmrTriplet;
 use dat_core::error::{Error, Kind};
 use dat_core::flags::MemPriv;
 
@@ -51,9 +52,15 @@ fn read_right(dat: &Dat) -> Check {
     Ok(())
 }
 
-/// Posts `what` with memory that it may not use; it is refused, or completes as failed. `name` says what it is.
-fn fails(side: &Side<'_>, ep: usize, what: Post, memory: &Memory, name: &str) -> Check<bool> {
-    let code = side.dat.post(ep, what, &[memory.local()], 1, 0);
+/// Posts `what` with a segment that it may not use; it is refused, or completes as failed. `name` says what it is.
+pub(super) fn fails(
+    side: &Side<'_>,
+    ep: usize,
+    what: Post,
+    segment: DatLmrTriplet,
+    name: &str,
+) -> Check<bool> {
+    let code = side.dat.post(ep, what, &[segment], 1, 0);
     match Error::from_code(code).map(Error::kind) {
         None => Ok(false),
         Some(Some(Kind::PrivilegesViolation | Kind::ProtectionViolation)) => Ok(true),
@@ -62,7 +69,7 @@ fn fails(side: &Side<'_>, ep: usize, what: Post, memory: &Memory, name: &str) ->
 }
 
 /// Checks that the request with cookie 1 failed by itself, neither with success nor as part of a disconnect.
-fn failed(side: &Side<'_>, evd: usize, name: &str) -> Check {
+pub(super) fn failed(side: &Side<'_>, evd: usize, name: &str) -> Check {
     let status = side.result(evd, 1, name)?;
     holds(
         status != SUCCESS && status != FLUSHED,
@@ -76,7 +83,7 @@ fn receive_right(dat: &Dat) -> Check {
     source.fill(5);
     let readable = pair.b.memory(64, MemPriv::LOCAL_READ.bits())?;
     let name = "a receive into memory without the local write privilege";
-    if fails(&pair.b, pair.to, Post::Recv, &readable, name)? {
+    if fails(&pair.b, pair.to, Post::Recv, readable.local(), name)? {
         return Ok(());
     }
     pair.a.post(pair.from, Post::Send, &[source.local()], 2)?;
@@ -142,7 +149,7 @@ fn own_zone(dat: &Dat) -> Check {
         let name = format!("{kind} with memory of another PZ than its endpoint's");
         // The peer of a send has a receive for it.
         pair.b.post(pair.to, Post::Recv, &[far.local()], 2)?;
-        if fails(&pair.a, pair.from, what, &own, &name)? {
+        if fails(&pair.a, pair.from, what, own.local(), &name)? {
             continue;
         }
         let evd = if receives {

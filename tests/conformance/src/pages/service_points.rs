@@ -5,7 +5,7 @@ use dat_core::error::Kind;
 use dat_core::event::ConnectionEvent;
 
 use super::statements;
-use crate::dat::{Dat, field};
+use crate::dat::{Dat, address_of, field, remote_address};
 use crate::event::{FLUSHED, Seen};
 use crate::fixture::{ABRUPT, CONSUMER, FOREVER, PROVIDER, Pair, Side, TIMEOUT, expect_ok};
 use crate::names::EventNumber;
@@ -251,7 +251,8 @@ fn cr_query(dat: &Dat) -> Check {
     let pair = Pair::apart(dat)?;
     let cr = pair.asked(pair.from, FOREVER)?;
     let seen = expect_ok(dat.cr_query(cr), "dat_cr_query")?;
-    holds(!seen.remote_ia_address_ptr.is_null(), "no address")?;
+    let address = remote_address(&seen);
+    same(&address, &address_of(&pair.a.attr), "address of the peer")?;
     same(&seen.local_ep_handle, &0, "endpoint")?;
     // It is 0 where the transport has no ports.
     let qualifier = seen.remote_port_qual;

@@ -5,7 +5,7 @@ use dat_core::error::Kind;
 
 use super::statements;
 use crate::dat::{Dat, Post};
-use crate::event::Seen;
+use crate::event::{SUCCESS, Seen};
 use crate::fixture::{Pair, Side, expect_ok};
 use crate::verdict::{Check, broken, holds, ok, refused, same};
 
@@ -16,6 +16,8 @@ statements! {
     "dat_srq_post_recv": "A receive for a full queue is DAT_INSUFFICIENT_RESOURCES." => full;
     "dat_srq_resize": "More receives can be posted, and posted receives stay." => grow;
     "dat_srq_resize": "A queue shorter than its posted receives is DAT_INVALID_STATE." => shrink;
+    "dat_srq_post_recv": "A message that came before takes the receive." => message_first;
+    "dat_srq_set_lw": "No event is reported while as many receives are left." => not_yet_low;
     "dat_srq_set_lw": "One asynchronous event is reported when fewer receives are left." => low;
     "dat_srq_set_lw": "A low watermark above the queue's length is DAT_INVALID_PARAMETER." => too_high;
     "dat_srq_free": "An SRQ in use by an endpoint cannot be destroyed: DAT_INVALID_STATE." => in_use;
@@ -155,6 +157,31 @@ fn low(dat: &Dat) -> Check {
         }
     }
     b.quiet(b.async_evd)
+}
+
+fn not_yet_low(dat: &Dat) -> Check {
+    let pair = Pair::apart(dat)?;
+    let b = &pair.b;
+    let srq = expect_ok(dat.srq_create(b.ia, b.pz, 8), "dat_srq_create")?;
+    post(dat, srq, 1..=3)?;
+    ok(dat.srq_set_lw(srq, 2), "dat_srq_set_lw")?;
+    let to = on(b, srq)?;
+    pair.join(pair.from, to)?;
+    received(&pair, pair.from, to)?;
+    b.quiet(b.async_evd)
+}
+
+fn message_first(dat: &Dat) -> Check {
+    let pair = Pair::apart(dat)?;
+    let (a, b) = (&pair.a, &pair.b);
+    let srq = expect_ok(dat.srq_create(b.ia, b.pz, 8), "dat_srq_create")?;
+    let to = on(b, srq)?;
+    pair.join(pair.from, to)?;
+    a.post(pair.from, Post::Send, &[], 1)?;
+    a.quiet(a.request)?;
+    post(dat, srq, 2..=2)?;
+    b.completes(b.recv, 2, SUCCESS)?;
+    a.completes(a.request, 1, SUCCESS)
 }
 
 fn too_high(dat: &Dat) -> Check {

@@ -1,5 +1,6 @@
 //! Functions that 2.0 has and 1.2 has not, the IB extension included.
 
+use dat_abi::v2_0::types::{DatLmrTriplet, DatRmrTriplet, ib_ext_type};
 use dat_core::error::Kind;
 use dat_core::event::DtoOp;
 use dat_core::flags::{EvdFlags, MemPriv};
@@ -16,11 +17,15 @@ statements! {
     "dat_cno_trigger": "It returns the EVD that made the descriptor readable, then DAT_QUEUE_EMPTY." => trigger;
     "dat_ia_ha_related": "It returns whether a provider is an alternative for the IA; an IA is none for itself." => related;
     "dat_rmr_create_for_ep": "It is a window that can be bound on the endpoint." => window_for_ep;
+    "dat_lmr_create": "With DAT_VA_TYPE_ZB the addresses of the LMR begin at 0, in segments and for a peer." => from_zero;
+    "dat_rmr_bind": "With DAT_VA_TYPE_ZB the peer's addresses begin at 0 in the range of the bind." => window_from_zero;
     "dat_ep_post_send_with_invalidate": "The peer's window is closed when the message has arrived." => invalidates;
     "dat_ep_post_send_with_invalidate": "The receive's completion names the window; its LMR is free, and the RMR can be bound again." => tells_invalidated;
     "dat_ep_post_rdma_read_to_rmr": "The bytes of the peer's memory are in the window's memory." => read_to_window;
     "dat_ib_post_fetch_and_add": "The operand is added to the peer's word, and the result is its former value." => fetch_and_add;
     "dat_ib_post_cmp_and_swap": "The peer's word is replaced if it equals the operand." => compare_and_swap;
+    "dat_ib_post_fetch_and_add": "The peer's memory needs DAT_IB_MEM_PRIV_REMOTE_ATOMIC: without it the word stays, and the connection breaks." => atomic_right;
+    "dat_ib_post_rdma_write_immed": "The completion of the receive has the immediate data." => immediate_data;
     "dat_ib_post_rdma_write_immed": "The bytes are in the peer's memory, and its receive completes." => write_immediate;
     "dat_ib_open_query": "It returns an IA's attributes without dat_ia_open." => open_query;
     "dat_ib_close_query": "The handle of dat_ib_open_query is destroyed." => close_query;
@@ -97,6 +102,70 @@ fn window_for_ep(dat: &Dat) -> Check {
     holds(
         far.is_all(3),
         "the destination does not hold the transferred bytes",
+    )
+}
+
+/// Returns memory of which only the second third has this byte.
+fn only_middle(memory: &Memory, byte: u8) -> bool {
+    let seen = |at| memory.byte(at) == byte;
+    (0..192).all(|at| seen(at) == (64..128).contains(&at))
+}
+
+fn from_zero(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (a, b) = (&pair.a, &pair.b);
+    let (own, into, far) = (a.memory(64, ALL)?, a.memory(64, ALL)?, b.memory(192, ALL)?);
+    own.fill(3);
+    let region = dat.lmr_create_from_zero(b.ia, far.bytes(), b.pz, ALL);
+    let region = expect_ok(region, "dat_lmr_create with DAT_VA_TYPE_ZB")?;
+    let remote = DatRmrTriplet {
+        virtual_address: 64,
+        segment_length: 64,
+        rmr_context: region.rmr_context,
+    };
+    a.post(pair.from, Post::Write(remote), &[own.local()], 1)?;
+    a.completes(a.request, 1, SUCCESS)?;
+    holds(
+        only_middle(&far, 3),
+        "an RDMA Write of 64 bytes to address 64 of an LMR with DAT_VA_TYPE_ZB wrote elsewhere",
+    )?;
+    let segment = DatLmrTriplet {
+        virtual_address: 64,
+        segment_length: 64,
+        lmr_context: region.lmr_context,
+    };
+    a.post(pair.from, Post::Recv, &[into.local()], 2)?;
+    b.post(pair.to, Post::Send, &[segment], 3)?;
+    a.completes(a.recv, 2, SUCCESS)?;
+    holds(
+        into.is_all(3),
+        "a send of 64 bytes at address 64 of an LMR with DAT_VA_TYPE_ZB took other bytes",
+    )
+}
+
+fn window_from_zero(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (a, b) = (&pair.a, &pair.b);
+    let (own, far) = (a.memory(64, ALL)?, b.memory(192, ALL)?);
+    own.fill(3);
+    let rmr = expect_ok(dat.rmr_create(b.pz), "dat_rmr_create")?;
+    let mut middle = far.local();
+    middle.virtual_address += 64;
+    middle.segment_length = 64;
+    let write = MemPriv::REMOTE_WRITE.bits();
+    let key = dat.rmr_bind_from_zero(rmr, far.region.lmr, &middle, write, pair.to, 100);
+    let key = expect_ok(key, "dat_rmr_bind with DAT_VA_TYPE_ZB")?;
+    b.completes(b.request, 100, SUCCESS)?;
+    let remote = DatRmrTriplet {
+        virtual_address: 0,
+        segment_length: 64,
+        rmr_context: key,
+    };
+    a.post(pair.from, Post::Write(remote), &[own.local()], 1)?;
+    a.completes(a.request, 1, SUCCESS)?;
+    holds(
+        only_middle(&far, 3),
+        "an RDMA Write to address 0 of a window with DAT_VA_TYPE_ZB wrote elsewhere than to its range",
     )
 }
 
@@ -201,8 +270,46 @@ fn compare_and_swap(dat: &Dat) -> Check {
     )
 }
 
+fn atomic_right(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (own, far) = (pair.a.memory(8, ALL)?, pair.b.memory(8, ALL)?);
+    far.set_word(7);
+    let (local, remote) = (own.local(), far.remote());
+    let arguments = [5, &raw const local as u64, 1, &raw const remote as u64, 0];
+    let code = dat.extension(pair.from, Extension::FETCH_AND_ADD, &arguments);
+    ok(code, Extension::FETCH_AND_ADD.name)?;
+    pair.a.wait(pair.a.request)?;
+    same(&far.word(), &7, "the remote word after a fetch-and-add")?;
+    pair.a.ends(pair.from)
+}
+
+fn immediate_data(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    written_with_immediate(&pair)?;
+    let seen = dat.evd_wait_immediate(pair.b.recv, TIMEOUT);
+    let seen = expect_ok(seen, "dat_evd_wait")?;
+    let expected = (ib_ext_type::RDMA_WRITE_IMMED_DATA, 0, 0xfeed);
+    let what = "type, status and immediate data of the completion";
+    same(&seen, &expected, what)
+}
+
 fn write_immediate(dat: &Dat) -> Check {
     let pair = Pair::connected(dat)?;
+    let far = written_with_immediate(&pair)?;
+    let received = pair.b.wait(pair.b.recv)?;
+    holds(
+        matches!(received, Seen::Other(_) | Seen::Dto { .. }),
+        "dat_evd_wait returned no completion of the receive",
+    )?;
+    holds(
+        far.is_all(3),
+        "the destination does not hold the transferred bytes",
+    )
+}
+
+/// Writes to memory of `b` with immediate data; returns the memory.
+fn written_with_immediate(pair: &Pair<'_>) -> Check<Memory> {
+    let dat = pair.a.dat;
     let (own, far) = (pair.a.memory(64, ALL)?, pair.b.memory(64, ALL)?);
     own.fill(3);
     pair.b.post(pair.to, Post::Recv, &[], 2)?;
@@ -218,15 +325,7 @@ fn write_immediate(dat: &Dat) -> Check {
     let code = dat.extension(pair.from, Extension::WRITE_IMMED, &arguments);
     ok(code, "dat_ib_post_rdma_write_immed")?;
     pair.a.wait(pair.a.request)?;
-    let received = pair.b.wait(pair.b.recv)?;
-    holds(
-        matches!(received, Seen::Other(_) | Seen::Dto { .. }),
-        "dat_evd_wait returned no completion of the receive",
-    )?;
-    holds(
-        far.is_all(3),
-        "the destination does not hold the transferred bytes",
-    )
+    Ok(far)
 }
 
 fn open_query(dat: &Dat) -> Check {

@@ -9,7 +9,7 @@ use crate::dat::{Dat, Post};
 use crate::event::{REMOTE_ACCESS, SUCCESS, Seen};
 use crate::fixture::{Memory, Pair, Side, expect_ok};
 use crate::names::Status;
-use crate::verdict::{Check, holds, ok, refused, same};
+use crate::verdict::{Check, broken, holds, ok, refused, same};
 
 statements! {
     "dat_rmr_create": "It is unbound, and belongs to the PZ and its IA." => unbound;
@@ -26,6 +26,7 @@ statements! {
     "dat_rmr_bind": "A bind of length 0 unbinds." => unbind;
     "dat_rmr_bind": "A range beyond the LMR is DAT_INVALID_PARAMETER." => beyond;
     "dat_rmr_bind": "A remote write window needs the LMR's local write privilege: DAT_PRIVILEGES_VIOLATION." => privileges;
+    "dat_rmr_bind": "It completes behind the requests that were posted before it." => in_order;
     "dat_rmr_bind": "A bind on an endpoint that is not connected is DAT_INVALID_STATE." => unconnected;
 }
 
@@ -211,6 +212,30 @@ fn privileges(dat: &Dat) -> Check {
         .rmr_bind(rmr, lmr, &memory.local(), WRITE, pair.from, 1)
         .err();
     refused(code.unwrap_or(0), Kind::PrivilegesViolation, "dat_rmr_bind")
+}
+
+fn in_order(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    let (a, far) = (&pair.a, pair.a.memory(64, MemPriv::ALL.bits())?);
+    let rmr = expect_ok(dat.rmr_create(a.pz), "dat_rmr_create")?;
+    // The peer has no receive, so it stays without an answer.
+    a.post(pair.from, Post::Send, &[], 1)?;
+    let lmr = far.region.lmr;
+    let bound = dat.rmr_bind(rmr, lmr, &far.local(), WRITE, pair.from, 2);
+    expect_ok(bound, "dat_rmr_bind")?;
+    if let Ok((seen, _)) = dat.evd_wait(a.request, 100_000, 1) {
+        return broken(format!(
+            "dat_evd_wait returned {seen:?}; expected no completion of a bind while a send before it is outstanding"
+        ));
+    }
+    pair.b.post(pair.to, Post::Recv, &[], 1)?;
+    a.completes(a.request, 1, SUCCESS)?;
+    let expected = Seen::Bind {
+        rmr,
+        cookie: 2,
+        status: SUCCESS,
+    };
+    same(&a.wait(a.request)?, &expected, "completion of the bind")
 }
 
 fn unconnected(dat: &Dat) -> Check {

@@ -147,14 +147,16 @@ fn open(subject: &Subject) -> Result<Dat, String> {
     }
 }
 
-/// Lets the kernel kill this process when its parent ends, and write no core file of a crash: the provider's arenas are large.
+/// Lets the kernel kill this process when its parent ends, and write no core file of a crash: the provider's arenas are large. SIGPIPE
+/// ends this process as it ends a C program, while Rust's start of a program has it ignored: a provider must not cause it.
 fn die_with_parent() {
     let none = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: both calls take plain values and a pointer to a local.
+    // SAFETY: the calls take plain values and a pointer to a local.
     unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
     }
