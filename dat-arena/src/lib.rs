@@ -9,7 +9,7 @@
 //!
 //! Every method may be called from any thread. The crate imports no other crate of this project. Start to read at [`Arena`].
 //!
-//! The crate also has the other parts of dat-core that need unsafe code, which dat-core forbids: a lock ([`BriefMutex`]) and a memory
+//! The crate also has the other parts of dat-core that need unsafe code, which dat-core forbids: locks ([`BriefMutex`], [`Mutex`]) and a memory
 //! reserve for a process that runs out of memory ([`reserve`]).
 
 mod barrier;
@@ -18,6 +18,7 @@ mod cycle;
 mod lock;
 #[cfg(all(loom, test))]
 mod models;
+mod mutex;
 pub mod reserve;
 mod sync;
 
@@ -25,11 +26,12 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::mem::size_of;
 
-use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering};
+use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 
 pub use biased::{BiasedGuard, BiasedMutex, permit_owners};
 pub use cycle::Cycle;
 pub use lock::{BriefGuard, BriefMutex, RawBrief};
+pub use mutex::{Mutex, MutexGuard, RawMutex};
 
 /// Memory that freed objects of a kind may occupy before the first of them is reused.
 const REUSE_BYTES: usize = 16 << 20;
@@ -50,7 +52,7 @@ pub struct Arena<O, const WHOLE: u32 = 0> {
     /// Number of objects that fit into the reserved range.
     capacity: AtomicU32,
     wanted: u32,
-    free: Mutex<VecDeque<u32>>,
+    free: sync::Mutex<VecDeque<u32>>,
     objects: PhantomData<fn() -> O>,
 }
 
@@ -103,7 +105,7 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
             built: AtomicU32::new(0),
             capacity: AtomicU32::new(0),
             wanted,
-            free: Mutex::new(VecDeque::new()),
+            free: sync::Mutex::new(VecDeque::new()),
             objects: PhantomData,
         }
     }

@@ -6,8 +6,6 @@
 
 use std::time::Duration;
 
-use parking_lot::lock_api;
-
 use crate::sync::{AtomicU64, Ordering, overwrite, sleep, spin_loop, yield_now};
 
 /// A mutex that is held for microseconds only.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use dat_loom::{Watched, explore, thread};
 
+use crate::mutex::Mutex;
 use crate::sync::{AtomicU32, Ordering};
 use crate::{Arena, BiasedMutex, BriefMutex};
 
@@ -85,6 +86,63 @@ fn failed_tries_neither_release_the_lock_nor_block_it_for_ever() {
         assert!(added >= 1, "one of several tries on a free lock succeeds");
         assert!(guarded.try_add(), "the lock is free again");
         assert_eq!(guarded.data.read(), added + 2);
+    });
+}
+
+/// Three threads, so that one sleeps while another one is woken and a third one is quicker: a lost wake-up would be a deadlock, which loom
+/// reports. A thread that has slept in vain once has the next turn.
+#[test]
+fn threads_that_sleep_for_the_lock_all_get_it_one_at_a_time() {
+    explore(3, || {
+        let guarded = Arc::new((Mutex::new(()), Watched::new(0)));
+        let add = |(lock, data): &(Mutex<()>, Watched<u32>)| {
+            let _held = lock.lock();
+            data.write(data.read() + 1);
+        };
+        add(&guarded);
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let other = Arc::clone(&guarded);
+                thread::spawn(move || add(&other))
+            })
+            .collect();
+        add(&guarded);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!(guarded.1.read(), 4);
+        assert!(
+            guarded.0.try_lock().is_some(),
+            "nothing is left in the word"
+        );
+    });
+}
+
+#[test]
+fn a_thread_that_tries_takes_the_lock_from_no_thread_and_hides_no_sleeper() {
+    explore(3, || {
+        let guarded = Arc::new((Mutex::new(()), Watched::new(0)));
+        let add = |(lock, data): &(Mutex<()>, Watched<u32>), waits: bool| {
+            let held = if waits {
+                Some(lock.lock())
+            } else {
+                lock.try_lock()
+            };
+            let done = held.is_some();
+            if done {
+                data.write(data.read() + 1);
+            }
+            u32::from(done)
+        };
+        add(&guarded, true);
+        let others: Vec<_> = [true, false]
+            .map(|waits| {
+                let other = Arc::clone(&guarded);
+                thread::spawn(move || add(&other, waits))
+            })
+            .into();
+        let mut added = 1 + add(&guarded, true);
+        added += others.into_iter().map(|t| t.join().unwrap()).sum::<u32>();
+        assert_eq!(guarded.1.read(), added);
+        assert!(guarded.0.try_lock().is_some());
     });
 }
 

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use dat_arena::Mutex;
 
 use crate::ep::Ep;
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use dat_arena::Mutex;
 use dat_os::eventfd::EventFd;
-use parking_lot::Mutex;
 
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::evd::Evd;

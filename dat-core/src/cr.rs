@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use parking_lot::Mutex;
+use dat_arena::Mutex;
 
 use crate::counters::IaCounter;
 use crate::ep::Ep;

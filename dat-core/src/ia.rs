@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use dat_arena::Mutex;
 
 use crate::ah::Ah;
 use crate::attr::AdapterAttr;

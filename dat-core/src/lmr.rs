@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use dat_arena::Mutex;
 
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::event::RawHandle;

@@ -5,7 +5,7 @@ mod bindings;
 use std::cell::Cell;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use dat_arena::Mutex;
 
 use self::bindings::Bindings;
 use crate::ep::Ep;

@@ -48,8 +48,8 @@ struct Queue {
     stopping: bool,
 }
 
-/// Locks of the standard library: parking_lot keeps its sleepers in a table of the process. A forked child would inherit the entry of this
-/// thread, which sleeps most of the time, and whose memory is that of another thread there.
+/// Locks that leave nothing in a forked child: parking_lot would keep the entry of this thread, which sleeps most of the time, in a table of
+/// the process (`dat-arena/src/mutex.rs`).
 #[derive(Default)]
 struct Timer {
     queue: Mutex<Queue>,

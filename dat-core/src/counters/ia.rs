@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use dat_arena::Mutex;
 
 use super::{Which, counters};
 use crate::error::{Error, Result};

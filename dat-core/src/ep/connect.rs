@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
+use dat_arena::MutexGuard;
 
 use super::datagram::destroy_peers;
 use super::early::receive_evd;

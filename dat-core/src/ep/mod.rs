@@ -26,7 +26,7 @@ pub mod state;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use dat_arena::BriefMutex;
-use parking_lot::Mutex;
+use dat_arena::Mutex;
 
 use crate::error::{Error, Result, Subtype};
 use crate::evd::Evd;

@@ -8,7 +8,7 @@ pub mod state;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::Mutex;
+use dat_arena::Mutex;
 
 use state::{SpEffect, SpInput, SpState, step};
 

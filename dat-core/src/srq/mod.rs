@@ -6,7 +6,7 @@ mod slots;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use dat_arena::{Mutex, MutexGuard};
 
 use self::slots::{MAX_SLOTS, Slots};
 use crate::attr::SrqAttr;

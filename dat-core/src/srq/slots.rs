@@ -157,7 +157,7 @@ mod tests {
     use std::collections::HashSet;
     use std::thread;
 
-    use parking_lot::Mutex;
+    use dat_arena::Mutex;
 
     use super::*;
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use dat_arena::Mutex;
 use dat_core::transport::Parked;
 use dat_os::eventfd::EventFd;
 use dat_os::sleep::{self, Slept};
-use parking_lot::Mutex;
 
 /// A permit that ends a sleep. The sleeper waits on a futex, which a signal interrupts, or on descriptors.
 #[derive(Debug, Default)]

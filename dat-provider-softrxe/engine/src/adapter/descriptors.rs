@@ -5,9 +5,9 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dat_arena::Mutex;
 use dat_os::eventfd::EventFd;
 use dat_os::sleep::{Slept, on_readable};
-use parking_lot::Mutex;
 use softrxe_port::listener::Listener;
 use softrxe_port::poll_set::PollSet;
 use softrxe_port::socket::Socket;

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use dat_arena::BiasedGuard;
+use dat_arena::Mutex;
 use dat_handshake::{Capabilities, guid};
 use dat_os::quick_clock::QuickClock;
-use parking_lot::Mutex;
 use softrxe_near::agreement::End;
 use softrxe_port::liveness::LocalPeer;
 use softrxe_port::port_share::{Policy, PortShareError};

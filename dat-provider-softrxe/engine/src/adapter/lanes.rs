@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, MutexGuard};
+use dat_arena::{Mutex, MutexGuard};
 use softrxe_proto::CmId;
 
 use super::hub::Hub;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
 
+use dat_arena::Mutex;
 use dat_handshake::Caller;
-use parking_lot::Mutex;
 use softrxe_proto::{CmError, CmId, Event, Pd, Qpn, Rights, SrqId};
 
 use super::convert::FULL;

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+use dat_arena::Mutex;
 use dat_core::environment;
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::ia_params::{IaParams, IaParamsError};
 use dat_core::reserve;
 use dat_core::upcall::Upcalls;
-use parking_lot::Mutex;
 use softrxe_port::port_share::PortShareError;
 
 use super::objects::{Adapter, Helper};

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use dat_arena::Mutex;
 use dat_core::error::Result;
 use dat_core::transport::{Parked, Token};
-use parking_lot::Mutex;
 use softrxe_proto::{Completion, CqId};
 
 use super::convert::create_error;
