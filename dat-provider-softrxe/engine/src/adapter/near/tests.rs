@@ -105,7 +105,7 @@ impl Side {
         };
         match self.hub.post_datagram(self.qpn, &to, &request) {
             Some(posted) => posted.unwrap(),
-            None => self.hub.post(self.qpn, &request).unwrap(),
+            None => self.hub.post(self.qpn, &request, 1).unwrap(),
         }
         self.hub.with(|_, _| ());
     }
