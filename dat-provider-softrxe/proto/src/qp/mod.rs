@@ -44,7 +44,7 @@ use keepalive::KeepAlive;
 use outgoing::{Outgoing, Role};
 use requester::Requester;
 use responder::Responder;
-use ring::{MAX_LENGTH, Receive, Ring, for_each_part};
+use ring::{Receive, Ring, for_each_part};
 
 /// Limit of a peer's first packets that may be lost before one arrives.
 const MAX_LOST_FIRST: i32 = 1024;
@@ -258,10 +258,7 @@ impl Qp {
                 "receives of its own in addition to an SRQ",
             ));
         }
-        let length = match sges {
-            [sge] if self.receives.has_slot() && sge.length <= MAX_LENGTH => sge.length,
-            _ => self.receives.admit(sges)?,
-        };
+        let length = self.receives.admit(sges)?;
         cx.out.reserve_completion(self.init.recv_cq)?;
         self.receives.post(wr_id, length, sges);
         if self.state == QpState::Error {

@@ -8,7 +8,7 @@ use crate::work::{PostError, Sge};
 /// Slots of a ring before its first growth.
 const FIRST: usize = 16;
 /// Maximum length of a message.
-pub(crate) const MAX_LENGTH: u32 = 1 << 31;
+const MAX_LENGTH: u32 = 1 << 31;
 
 /// A ring of work requests. A request is named by a running number (`seq`), which wraps.
 #[derive(Debug)]
@@ -112,7 +112,16 @@ impl<T> Ring<T> {
     }
 
     /// Makes room for one more request with these SGEs. Returns their total length.
+    #[inline]
     pub(crate) fn admit(&mut self, sges: &[Sge]) -> Result<u32, PostError> {
+        match sges {
+            [sge] if self.has_slot() && sge.length <= MAX_LENGTH => Ok(sge.length),
+            _ => self.admit_any(sges),
+        }
+    }
+
+    #[inline(never)]
+    fn admit_any(&mut self, sges: &[Sge]) -> Result<u32, PostError> {
         if self.len() >= self.depth {
             return Err(PostError::Full(self.depth as usize));
         }
