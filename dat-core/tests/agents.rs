@@ -1,6 +1,8 @@
 //! Agents of CNOs whose calls cause each other, over a transport that makes upcalls from its own thread.
 #![allow(missing_docs, reason = "a test")]
 
+mod loopback;
+
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
@@ -8,8 +10,8 @@ use std::time::Duration;
 
 use dat_core::cno::{Agent, Cno, CnoProxy};
 use dat_core::ep::{Ep, EpParts};
-use dat_core::evd::{Evd, EventSink};
-use dat_core::event::{Dto, Event};
+use dat_core::evd::Evd;
+use dat_core::event::Event;
 use dat_core::flags::{Close, CompletionFlags as F, EvdFlags};
 use dat_core::ia::{AsyncEvd, Ia};
 use dat_core::ia_params::IaParams;
@@ -17,6 +19,7 @@ use dat_core::pz::Pz;
 use dat_core::sp::Sp;
 use dat_core::transport::Transport;
 use dat_loopback::Loopback;
+use loopback::{Got, wait};
 
 /// Messages that an agent sends, each when the one before is complete.
 const MESSAGES: u32 = 200;
@@ -25,25 +28,6 @@ const MOST_NESTED: u32 = 20;
 
 thread_local! {
     static NESTED: Cell<u32> = const { Cell::new(0) };
-}
-
-#[derive(Default)]
-struct Got(Option<Event>);
-
-impl EventSink for Got {
-    fn dto(&mut self, dto: &Dto) {
-        self.0 = Some(Event::Dto(*dto));
-    }
-    fn event(&mut self, event: &Event) {
-        self.0 = Some(*event);
-    }
-}
-
-fn wait(evd: &'static Evd<Loopback>) -> Event {
-    let mut got = Got::default();
-    evd.wait(Some(Duration::from_secs(20)), 1, &mut got)
-        .expect("an event within 20 s");
-    got.0.unwrap()
 }
 
 /// A program that sends a message after the other, without a thread of its own.

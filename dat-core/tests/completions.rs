@@ -236,7 +236,7 @@ fn a_completion_that_was_not_taken_is_none_of_a_later_connection() {
         ep.post_send(&[], cookie, NONE).unwrap();
     };
     connect(0);
-    // Nobody takes the completions.
+    // The completions stay in the queue.
     for cookie in 1..=256 {
         qp(ep).receive(true);
         qp(ep).finish_requests(1);

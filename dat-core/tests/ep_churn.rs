@@ -2,12 +2,14 @@
 //! same endpoints at the same time.
 #![allow(missing_docs, reason = "a test")]
 
+mod loopback;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dat_core::ep::{Ep, EpParts, EpState};
-use dat_core::evd::{Evd, EventSink};
-use dat_core::event::{ConnectionEvent as E, Dto, DtoStatus, Event};
+use dat_core::evd::Evd;
+use dat_core::event::{ConnectionEvent as E, DtoStatus, Event};
 use dat_core::flags::{Close, CompletionFlags as F, EvdFlags, MemPriv, VaType};
 use dat_core::ia::{AsyncEvd, Ia};
 use dat_core::ia_params::IaParams;
@@ -17,27 +19,9 @@ use dat_core::pz::Pz;
 use dat_core::sp::Sp;
 use dat_core::transport::Transport;
 use dat_loopback::Loopback;
+use loopback::{Got, WAIT, wait};
 
-const WAIT: Option<Duration> = Some(Duration::from_secs(20));
 const NONE: F = F::empty();
-
-#[derive(Default)]
-struct Got(Option<Event>);
-
-impl EventSink for Got {
-    fn dto(&mut self, dto: &Dto) {
-        self.0 = Some(Event::Dto(*dto));
-    }
-    fn event(&mut self, event: &Event) {
-        self.0 = Some(*event);
-    }
-}
-
-fn wait(evd: &'static Evd<Loopback>) -> Event {
-    let mut got = Got::default();
-    evd.wait(WAIT, 1, &mut got).expect("an event within 20 s");
-    got.0.unwrap()
-}
 
 fn number(event: Event) -> E {
     match event {

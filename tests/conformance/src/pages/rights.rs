@@ -1,4 +1,4 @@
-//! Access rights and protection zones: who may touch which memory, and what a refusal does to a connection.
+//! Access rights and protection zones: which accesses to memory are granted, and what a refusal does to a connection.
 
 use dat_abi::v2_0::types::DatLmrTriplet;
 use dat_core::error::{Error, Kind};
