@@ -170,8 +170,26 @@ impl NearLink {
         if let Pulls::Untried = self.pulls {
             self.try_to_pull(engine);
         }
-        let receiver = &mut self.channel.receiver;
         let mut look = Look::default();
+        let received = self.receive_run(engine, now, &mut look);
+        if look.records > 0 {
+            engine.memory().set_record(RecordBytes::NONE);
+        }
+        received?;
+        // Also after a look that found nothing: the peer may have run out of room since the last one.
+        look.wake = self.channel.receiver.flush();
+        Ok(look)
+    }
+
+    /// Passes records to `engine` and counts them in `look`. The last one stays at hand.
+    #[inline(always)]
+    fn receive_run(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        now: Time,
+        look: &mut Look,
+    ) -> Result<(), Violation> {
+        let receiver = &mut self.channel.receiver;
         let mut bytes = 0;
         let mut record = Record::NONE;
         while look.records < MAX_RECORDS && bytes < MAX_BYTES {
@@ -212,12 +230,7 @@ impl NearLink {
             look.records += 1;
             bytes += record.payload_length;
         }
-        if look.records > 0 {
-            engine.memory().set_record(RecordBytes::NONE);
-        }
-        // Also after a look that found nothing: the peer may have run out of room since the last one.
-        look.wake = receiver.flush();
-        Ok(look)
+        Ok(())
     }
 
     /// Passes all records that are there at the time of the call to `engine`, and some of those that arrive meanwhile.
@@ -281,8 +294,27 @@ impl NearLink {
         hold: bool,
     ) -> Result<Sent, Violation> {
         let lends = engine.memory().loans().borrow().is_used(self.id);
-        let sender = &mut self.channel.sender;
         let mut sent = Sent::default();
+        let transmitted = self.transmit_run(engine, now, hold, lends, &mut sent);
+        engine.memory().set_record(RecordBytes::NONE);
+        if lends {
+            lend(engine, None);
+        }
+        transmitted?;
+        sent.wake |= self.channel.sender.publish();
+        Ok(sent)
+    }
+
+    /// Makes records, and adds to `sent`. The last one stays at hand, and marked as one that may lend if the channel `lends`.
+    fn transmit_run(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        now: Time,
+        hold: bool,
+        lends: bool,
+        sent: &mut Sent,
+    ) -> Result<(), Violation> {
+        let sender = &mut self.channel.sender;
         let mut bytes = 0;
         self.starved = false;
         while engine.has_near(self.id) || !hold && engine.holds_near(self.id) {
@@ -321,12 +353,7 @@ impl NearLink {
                 }
             }
         }
-        engine.memory().set_record(RecordBytes::NONE);
-        if lends {
-            lend(engine, None);
-        }
-        sent.wake |= sender.publish();
-        Ok(sent)
+        Ok(())
     }
 
     /// Posts a request that may make its record at once; or else it waits for [`transmit`](Self::transmit). Without `publish`, the record

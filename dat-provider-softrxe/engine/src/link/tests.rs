@@ -2,19 +2,23 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::time::Duration;
 
 use dat_os::eventfd::EventFd;
 use dat_os::sleep::{Slept, on_readable};
+use softrxe_near::{Channel, layout};
 use softrxe_proto::{
-    Accept, CmEvent, CmEventKind, CmId, Completion, Config, Connect, CqId, Event, Meta, Op, Pd,
-    QpInit, QpKind, Qpn, ROCE_PORT, Remote, Rights, SecretKey, SendRequest, Sge, Status,
-    service_id,
+    Accept, Access, CmEvent, CmEventKind, CmId, Completion, Config, Connect, CqId, Event, Memory,
+    Meta, NearId, Op, Pd, QpInit, QpKind, Qpn, ROCE_PORT, Remote, Rights, SecretKey, SendRequest,
+    Sge, Status, service_id,
 };
 
+use super::near::NearLink;
 use super::*;
 use crate::clock;
 use crate::memory::guard;
@@ -310,4 +314,40 @@ fn messages_writes_and_reads_pass_over_any_link() {
         sides[0].completed(13);
         assert!(sides[0].memory.iter().all(|byte| *byte == 4));
     }
+}
+
+#[test]
+fn a_violation_leaves_no_record_at_hand() {
+    const RING: usize = 4096;
+    let [mut side, _] = pair(
+        Properties {
+            mtu: 4096,
+            checksummed: true,
+        },
+        0,
+    );
+    let (own, memory) = Channel::create(RING).unwrap();
+    let mut peer = Channel::adopt(&memory.try_clone().unwrap(), RING).unwrap();
+    let mut link = NearLink::new(NearId(0), own);
+    // Two records. The second one's fixed part says that it has no bytes.
+    for _ in 0..2 {
+        peer.sender.space().unwrap();
+        peer.sender.commit(&[0; 12], 32, 8);
+    }
+    peer.sender.publish();
+    let second = (layout::CONTROL + RING) + layout::CONTROL + layout::record_length(32, 8) + 8;
+    File::from(memory)
+        .write_all_at(&[0; 8], second as u64)
+        .unwrap();
+    let received = link.receive(&mut side.engine, clock::now());
+    assert!(received.is_err(), "{received:?}");
+    // The first record is not there any more for what comes next.
+    let access = Access {
+        key: side.sge.key,
+        pd: PD,
+        qpn: side.qpn,
+        need: Rights::LOCAL_READ,
+    };
+    let regions = side.engine.memory();
+    regions.fill(&access, side.sge.address, 8, 0).unwrap_err();
 }
