@@ -1,8 +1,8 @@
 #!/bin/bash
 # Runs everything that CI runs. Prints the steps, each step's output and duration, and keeps the output in
 # target/test-logs; the end lists the steps with their runners' closing lines, and what was run again. Later steps run
-# even if one fails, so one run shows all failures. A step that waits for most of its time runs beside the guests; two guests at once
-# would gain nothing, as each uses more than one processor.
+# even if one fails, so one run shows all failures. A guest uses one processor, so the steps that build little and measure no time
+# run beside the guests.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 logs=${CARGO_TARGET_DIR:-target}/test-logs
@@ -65,11 +65,12 @@ again() {
 }
 
 # Builds the shared objects and the command that tests load, as `dat_tests::built` does: within a test, the build would
-# count against its time limit.
+# count against its time limit. Most tests wait for most of their time, so there are two at a time for each processor.
 unit() {
+    local threads=$((2 * $(nproc)))
     cargo build --locked --quiet --target-dir "${CARGO_TARGET_DIR:-target}/built" -p dat1 -p dat2 -p dat-loopback-provider -p dat-faulty-provider -p dat-provider-softrxe -p dat-provider-ibverbs -p dat-provider-filter -p dat-provider-c -p dat-tools &&
-        cargo nextest run --locked --profile ci --workspace &&
-        cargo nextest run --locked --profile ci -p udapl --all-features
+        cargo nextest run --locked --profile ci --test-threads $threads --workspace &&
+        cargo nextest run --locked --profile ci --test-threads $threads -p udapl --all-features
 }
 
 # The features of the Rust API have examples of their own.
@@ -94,9 +95,9 @@ step package "cargo publish --dry-run of the Rust API and the provider kit" scri
 step loom "all thread orders of the lock-free parts" scripts/sanitize.sh loom
 step hotpath "instructions of posts and dequeues, against their ceilings" scripts/hotpath-ceilings.sh
 step valgrind "C programs under memcheck" scripts/valgrind.sh
+lane=A
 step packages "packages and make install: installed, used, upgraded, removed; the guide for authors of providers with only the kit" packages
 step arm64 "build for 64-bit ARM; unit tests and C programs under qemu-user" scripts/arm64.sh
-lane=A
 step clients-host "unmodified DAPL clients on the user engine" tests/lab/clients.sh --host
 lane=B
 step lab-selftest "the lab itself: no failure looks like success" tests/lab/selftest.sh --failures
