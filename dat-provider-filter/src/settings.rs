@@ -5,7 +5,18 @@ use dat_core::ia_params::{IaParams, IaParamsError};
 use crate::fault::ScriptError;
 
 /// What the library declares to `dat check` and to the TOML form (`dat_rs_settings`).
-pub(crate) const DECLARED: &str = "filter one-of trace fault\ninner text\nfile text\nscript text\nseed number\nscript only filter fault\nseed only filter fault\n";
+pub(crate) const DECLARED: &str = "filter one-of trace fault
+inner text
+file text
+script text
+seed number
+script only filter fault
+seed only filter fault
+filter needed trace
+inner needed softrxe-lo
+file needed /tmp/filter-%p.json
+script needed /tmp/faults.txt seed
+";
 
 /// The largest number that a declaration has, so that what `dat check` refuses is refused here.
 const LARGEST_SEED: u64 = i64::MAX as u64;
@@ -182,7 +193,9 @@ mod tests {
     fn a_check_refuses_what_an_open_refuses() {
         let declared = dat_registry::settings::Declared::parse(DECLARED);
         for (params, is_good) in [
+            ("", false),
             ("filter=trace", true),
+            ("filter=fault", false),
             ("filter=fault seed=9223372036854775807", true),
             ("filter=fault seed=9223372036854775808", false),
             ("filter=trace seed=1", false),
@@ -194,6 +207,21 @@ mod tests {
             let found = declared.check(&parsed.entries[0]);
             assert_eq!(found.is_empty(), is_good, "{params}: {found:?}");
             assert_eq!(Settings::parse(&params).is_ok(), is_good, "{params}");
+        }
+    }
+
+    #[test]
+    fn a_check_names_what_is_missing_as_an_open_does() {
+        let declared = dat_registry::settings::Declared::parse(DECLARED);
+        for params in ["filter=trace file=/x", "filter=trace inner=a"] {
+            let line = format!("t u2.0 threadsafe default l v.1.0 \"{params}\" \"\"");
+            let parsed = dat_registry::conf::parse(line.as_bytes(), "t".as_ref());
+            let found = declared.check(&parsed.entries[0]);
+            let opened = Settings::parse(params).expect_err(params).to_string();
+            assert!(
+                found[0].to_string().contains(&opened),
+                "{found:?}: {opened}"
+            );
         }
     }
 }

@@ -4,8 +4,9 @@
 //! the file, so that a check runs no code of the library. A classic provider declares nothing, and nothing is checked.
 //!
 //! Lines behind those say how settings depend on each other: `KEY only OTHER WORD...` if the provider refuses KEY beside OTHER with
-//! another value than these, and `KEY idle OTHER` if KEY is without effect where OTHER is set. Registries that do not know them take
-//! them for repetitions of KEY, which they ignore.
+//! another value than these, and `KEY idle OTHER` if KEY is without effect where OTHER is set. `KEY needed EXAMPLE OTHER...` says that the
+//! provider refuses an entry without KEY, unless it has one of OTHER; if there is a line `KEY only` as well, this holds for the values that it
+//! names. Registries that do not know these lines take them for repetitions of KEY, which they ignore.
 
 use dat_core::ia_params::IaParams;
 use serde::Deserialize;
@@ -33,6 +34,12 @@ enum Relation {
     },
     /// It is without effect where `other` is set.
     Idle { key: String, other: String },
+    /// The provider refuses an entry without it and without any of `others`.
+    Needed {
+        key: String,
+        example: String,
+        others: Vec<String>,
+    },
 }
 
 /// The values of a setting.
@@ -80,6 +87,11 @@ impl Declared {
                         relations.push(Relation::Only { key, other, words });
                     }
                     Some("idle") => relations.push(Relation::Idle { key, other }),
+                    Some("needed") => relations.push(Relation::Needed {
+                        key,
+                        example: other,
+                        others: words.to_vec(),
+                    }),
                     _ => {}
                 }
                 continue;
@@ -115,7 +127,7 @@ impl Declared {
         })
     }
 
-    /// Returns the faults of an entry's settings; if there is none, that of the parameters' form.
+    /// Returns the faults of an entry's settings; if there is none, that of the parameters' form; if it has one, the settings that are missing.
     #[must_use]
     pub fn check(&self, entry: &Entry) -> Vec<ConfError> {
         let mut errors = Vec::new();
@@ -127,23 +139,50 @@ impl Declared {
                 Some(format!("{} is set twice; remove one", setting.key))
             } else {
                 let of_one = self.check_one(setting).err();
-                of_one.or_else(|| self.refused(setting, entry))
+                of_one.or_else(|| self.refusal(&setting.key, entry))
             };
             let fault = fault.map(ConfErrorKind::Provider);
             errors.extend(fault.map(|kind| located(entry, setting, kind)));
         }
-        if let (true, Err(error)) = (errors.is_empty(), IaParams::parse(&entry.ia_params)) {
-            let place = entry.places.params;
-            errors.push(ConfError {
-                origin: Origin {
-                    path: entry.origin.path.clone(),
-                    line: place.line,
-                },
-                column: place.column,
-                kind: ConfErrorKind::Provider(error.to_string()),
-            });
+        if !errors.is_empty() {
+            return errors;
         }
-        errors
+        let of_entry = match IaParams::parse(&entry.ia_params) {
+            Err(error) => vec![error.to_string()],
+            Ok(_) => self.missing(entry),
+        };
+        let place = entry.places.params;
+        let located = of_entry.into_iter().map(|text| ConfError {
+            origin: Origin {
+                path: entry.origin.path.clone(),
+                line: place.line,
+            },
+            column: place.column,
+            kind: ConfErrorKind::Provider(text),
+        });
+        located.collect()
+    }
+
+    /// Names the settings without which the provider refuses the entry.
+    fn missing(&self, entry: &Entry) -> Vec<String> {
+        let is_set = |key: &str| value_of(entry, key).is_some();
+        let needed = self.relations.iter().filter_map(|relation| {
+            let Relation::Needed {
+                key,
+                example,
+                others,
+            } = relation
+            else {
+                return None;
+            };
+            let set = is_set(key) || others.iter().any(|other| is_set(other));
+            (!set && self.belongs(key, entry)).then(|| {
+                format!(
+                    "the setting {key} is missing: add {key}={example} to the entry's ia_params"
+                )
+            })
+        });
+        needed.collect()
     }
 
     /// Returns a warning for each setting that another one makes ineffective. The IA opens.
@@ -166,13 +205,22 @@ impl Declared {
         warnings
     }
 
-    /// Says that the provider refuses a setting beside another one of the entry.
-    fn refused(&self, setting: &Setting, entry: &Entry) -> Option<String> {
+    /// Returns whether the entry has each setting that [`Relation::Only`] names for `name`, with a value beside which it is possible.
+    fn belongs(&self, name: &str, entry: &Entry) -> bool {
+        self.relations.iter().all(|relation| match relation {
+            Relation::Only { key, other, words } if key == name => value_of(entry, other)
+                .is_some_and(|setting| words.contains(&setting.value.to_string())),
+            _ => true,
+        })
+    }
+
+    /// Says that the provider refuses the setting `name` beside another one of the entry.
+    fn refusal(&self, name: &str, entry: &Entry) -> Option<String> {
         self.relations.iter().find_map(|relation| {
             let Relation::Only { key, other, words } = relation else {
                 return None;
             };
-            if *key != setting.key {
+            if key != name {
                 return None;
             }
             let value = value_of(entry, other)?.value.to_string();
@@ -376,6 +424,31 @@ mod tests {
         ] {
             assert_eq!(said(params), [wants]);
         }
+    }
+
+    #[test]
+    fn settings_that_the_provider_needs_are_named() {
+        let declared = Declared::parse(
+            "kind one-of a b\nscript text\nseed number\nkind needed a\nscript only kind b\nscript needed /x seed\n",
+        );
+        let said = |params: &str| {
+            let line = format!("i u2.0 threadsafe default l v.1.0 \"{params}\" \"\"");
+            let parsed = parse(line.as_bytes(), Path::new("c"));
+            let all = declared.check(&parsed.entries[0]);
+            all.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        for params in ["kind=a", "kind=b script=/y", "kind=b seed=1"] {
+            assert_eq!(said(params), [""; 0], "{params}");
+        }
+        let missing = |setting: &str, example: &str| {
+            format!(
+                "c:1:35: the setting {setting} is missing: add {setting}={example} to the entry's ia_params; this IA does not open"
+            )
+        };
+        assert_eq!(said("kind=b"), [missing("script", "/x")]);
+        assert_eq!(said(""), [missing("kind", "a")]);
+        // What is wrong comes first.
+        assert_eq!(said("kind=c").len(), 1);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! `dat check`: prints every fault of dat.conf, as `FILE:LINE:COLUMN: text`.
 
 mod folder;
+mod nesting;
+
+use std::path::Path;
 
 use dat_registry::catalog::Catalog;
 use dat_registry::conf::{ConfError, ConfErrorKind, Effect};
@@ -50,9 +53,10 @@ pub(crate) fn run(arguments: &Check, json: bool) -> Outcome {
     let mut all = Report::default();
     let mut faults = Vec::new();
     if arguments.files.is_empty() {
-        faults = judge(&read::configuration()?, &mut all);
+        let files = read::configuration()?;
+        faults = judge(&files, &Catalog::of(&files), &mut all);
     } else {
-        // Each file or folder by itself; the alias of one may lead to an entry of another one that programs read.
+        // Each file or folder by itself; an alias or a filter of one may lead to an entry of another one that programs read.
         let programs = read::configuration().unwrap_or_default();
         for path in &arguments.files {
             let files = if path.is_dir() {
@@ -61,11 +65,12 @@ pub(crate) fn run(arguments: &Check, json: bool) -> Outcome {
             } else {
                 vec![read::file("check", path, arguments.toml)?]
             };
-            let of_files = judge(&files, &mut all);
             let is_own = |other: &Found| files.iter().any(|file| file.path == other.path);
             let beside = programs.iter().filter(|other| !is_own(other));
             let together: Vec<Found> = files.iter().chain(beside).cloned().collect();
-            let catalog = Catalog::of(&together).faults();
+            let together = Catalog::of(&together);
+            let of_files = judge(&files, &together, &mut all);
+            let catalog = together.faults();
             let stays = |fault: &ConfError| {
                 !matches!(fault.kind, ConfErrorKind::NoTarget(_)) || catalog.contains(fault)
             };
@@ -101,7 +106,7 @@ pub(crate) fn run(arguments: &Check, json: bool) -> Outcome {
 
 /// Returns the errors of files that make one configuration, without the warnings.
 pub(crate) fn errors(files: &[Found]) -> Vec<ConfError> {
-    let mut faults = judge(files, &mut Report::default());
+    let mut faults = judge(files, &Catalog::of(files), &mut Report::default());
     faults.retain(|fault| fault.kind.effect() != Effect::Warning);
     faults
 }
@@ -124,8 +129,9 @@ fn print(faults: &[ConfError]) {
     }
 }
 
-/// Returns the faults of files that make one configuration, in the order of their lines.
-fn judge(files: &[Found], all: &mut Report) -> Vec<ConfError> {
+/// Returns the faults of files that make one configuration, in the order of their lines. `together` has the files that they are read with as
+/// well.
+fn judge(files: &[Found], together: &Catalog, all: &mut Report) -> Vec<ConfError> {
     let catalog = Catalog::of(files);
     all.entries += catalog.entries().len();
     all.aliases += catalog.aliases().len();
@@ -135,6 +141,8 @@ fn judge(files: &[Found], all: &mut Report) -> Vec<ConfError> {
         faults.extend(verdict.faults.into_iter().chain(verdict.warnings));
     }
     faults.extend(catalog.faults());
+    let is_judged = |path: &Path| files.iter().any(|file| file.path == path);
+    faults.extend(nesting::faults(together, is_judged));
     let mut sorted = Vec::new();
     for file in files {
         all.files.push(file.path.display().to_string());
