@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::HashSet;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -450,4 +451,17 @@ fn a_connection_that_ends_is_seen_by_both_sides() {
     a.ep.reset().expect("reset");
     b.ep.reset().expect("reset");
     connect(&a, &b);
+}
+
+#[test]
+fn a_chosen_qualifier_is_seldom_one_that_was_just_released() {
+    let s = side();
+    let chosen = (0..8).map(|_| {
+        let listener = s.ia.listen(None, &s.connections).expect("listens");
+        listener.conn_qual()
+    });
+    let chosen: HashSet<u64> = chosen.collect();
+    // A request that is sent once more would find the next listener.
+    assert!(chosen.len() > 4, "{chosen:?}");
+    assert!(chosen.iter().all(|qual| (49_152..=65_535).contains(qual)));
 }

@@ -5,7 +5,7 @@
  *
  *   make
  *   ./exchange softrxe-lo server                     prints its address and qualifier
- *   ./exchange softrxe-lo client 127.0.0.1 49152     in another terminal, with what the server printed
+ *   ./exchange softrxe-lo client 127.0.0.1 52817     in another terminal, with what the server printed
  */
 #define _DEFAULT_SOURCE /* htobe64 */
 #include <ctype.h>

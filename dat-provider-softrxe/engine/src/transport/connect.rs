@@ -27,10 +27,10 @@ const DYNAMIC: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 const HANDOVER_TIME: Duration = Duration::from_secs(2);
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Returns a random dynamic port for the active side. It distinguishes peers and protects nothing.
-fn source_port() -> Result<u16> {
+/// Returns a random dynamic port. It distinguishes peers and protects nothing.
+fn dynamic_port() -> Result<u16> {
     let random = getrandom::u32().map_err(|error| {
-        tracing::error!(%error, "no random source port; permit getrandom(2), for example in the seccomp filter");
+        tracing::error!(%error, "no random port; permit getrandom(2), for example in the seccomp filter");
         INTERNAL
     })?;
     Ok(DYNAMIC.start() + random as u16 % (DYNAMIC.end() - DYNAMIC.start() + 1))
@@ -77,25 +77,29 @@ const fn without_datagrams(claimed: &Result<bool>) -> &'static str {
     }
 }
 
-/// Claims `conn_qual`, or the first free dynamic one, and returns it.
+/// Claims `conn_qual`, or a free dynamic one, and returns it.
+///
+/// The search begins anywhere. The first free one would often be one that another process has just released, and a REQ for that process
+/// that is sent once more would ask this one for a connection.
 fn claim_qual(
     hub: &Hub,
     state: &mut BiasedGuard<'_, State>,
     conn_qual: Option<u64>,
 ) -> Result<u64> {
-    let quals = match conn_qual {
-        Some(qual) => qual..=qual,
-        None => (*DYNAMIC.start()).into()..=(*DYNAMIC.end()).into(),
-    };
-    for qual in quals {
-        if claim(hub, state, service_id::tcp(port_of(qual)))? {
-            return Ok(qual);
+    let mut claims = |qual| claim(hub, state, service_id::tcp(port_of(qual)));
+    if let Some(qual) = conn_qual {
+        return match claims(qual)? {
+            true => Ok(qual),
+            false => Err(Error::of(Kind::ConnQualInUse)),
+        };
+    }
+    let begin = dynamic_port()?;
+    for port in (begin..=*DYNAMIC.end()).chain(*DYNAMIC.start()..begin) {
+        if claims(port.into())? {
+            return Ok(port.into());
         }
     }
-    Err(Error::of(match conn_qual {
-        Some(_) => Kind::ConnQualInUse,
-        None => Kind::ConnQualUnavailable,
-    }))
+    Err(Error::of(Kind::ConnQualUnavailable))
 }
 
 /// Listens on a connection qualifier, or on a dynamic one if there is none.
@@ -152,12 +156,12 @@ fn add(state: &mut State, id: CmId, qp: &Qp, token: Token, port: u16, passive: b
 pub(super) fn connect(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
     let port = port_of(connect.conn_qual);
     if qp.datagram {
-        return datagram::query(qp, connect, port, source_port()?);
+        return datagram::query(qp, connect, port, dynamic_port()?);
     }
     let service = service_id::tcp(port);
     let remote = cm_address(connect.remote);
     let mut request = proto::Connect::new(remote, service, connect.private_data);
-    request.source_port = source_port()?;
+    request.source_port = dynamic_port()?;
     request.initiator_depth = qp.reads_out;
     request.responder_resources = qp.reads_in;
     request.retry_count = qp.hub.settings.retry;
