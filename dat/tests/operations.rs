@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{PATIENCE, Side, connect, pair, side};
 use udapl::{
@@ -464,4 +464,35 @@ fn a_chosen_qualifier_is_seldom_one_that_was_just_released() {
     // A request that is sent once more would find the next listener.
     assert!(chosen.len() > 4, "{chosen:?}");
     assert!(chosen.iter().all(|qual| (49_152..=65_535).contains(qual)));
+}
+
+#[test]
+fn a_request_is_accepted_long_after_its_listener_has_gone() {
+    let (active, passive) = (side(), side());
+    let listener = passive.ia.listen(None, &passive.connections);
+    let listener = listener.expect("listens");
+    let qual = listener.conn_qual();
+    let address = passive.ia.attributes().expect("attributes").address;
+    let attempt = active.ep.connect(address, qual);
+    attempt.timeout(PATIENCE).start().expect("starts");
+    let Ok(Event::Request(request)) = passive.connections.wait(PATIENCE) else {
+        panic!("no request")
+    };
+    drop(listener);
+    let listens = |side: &Side| side.ia.listen(Some(qual), &side.connections).map(drop);
+    listens(&active).expect_err("the request still uses the qualifier");
+    listens(&passive).expect("the adapter that has the request may listen again");
+    // The peer repeats its request meanwhile.
+    std::thread::sleep(Duration::from_secs(4));
+    request.accept(&passive.ep, b"").expect("accepts");
+    for side in [&active, &passive] {
+        match side.connections.wait(PATIENCE) {
+            Ok(Event::Established { ep, .. }) => assert_eq!(ep, side.ep.id()),
+            other => panic!("not established: {other:?}"),
+        }
+    }
+    let begin = Instant::now();
+    while listens(&active).is_err() {
+        assert!(begin.elapsed() < PATIENCE, "the qualifier is free again");
+    }
 }

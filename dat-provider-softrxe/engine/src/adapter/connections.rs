@@ -29,6 +29,9 @@ pub(crate) struct Connection {
 pub(crate) struct Connections {
     /// Service points, by service id.
     services: HashMap<u64, Token>,
+    /// Service ids without a service point whose requests have not ended. They stay registered: a repeated request finds its way by the
+    /// service id.
+    pub(crate) lingering: Vec<u64>,
     connections: HashMap<CmId, Connection>,
     by_qpn: HashMap<Qpn, CmId>,
     /// Engines of this host with a request that the consumer has not answered.

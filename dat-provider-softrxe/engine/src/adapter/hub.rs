@@ -215,12 +215,22 @@ impl Hub {
                     self.wake(&mut state);
                     return;
                 }
-                state.take_upcalls(&self.descriptors, clock::now())
+                self.take_upcalls(&mut state, clock::now())
             };
             for upcall in upcalls {
                 self.run_upcall(upcall);
             }
         }
+    }
+
+    /// Takes the upcalls that are to be run now, and does what events lead to instead: sends the refusal of a query, gives back a service. The
+    /// caller may sleep next.
+    pub(crate) fn take_upcalls(&self, state: &mut State, now: Time) -> VecDeque<Upcall> {
+        state.convert_events(&self.descriptors, now);
+        let upcalls = std::mem::take(&mut state.pending.upcalls);
+        self.release_lingering(state);
+        state.transmit(now, true);
+        upcalls
     }
 
     /// Runs `upcall`. The caller holds [`upcall_lock`](Self::upcall_lock).
@@ -240,6 +250,7 @@ impl Hub {
                 let reason = RejectReason::CONSUMER;
                 let _ = state.engine.reject(now, id, reason, data);
             }
+            self.release_lingering(state);
         });
     }
 
@@ -455,18 +466,6 @@ impl State {
             let upcall = context.upcall(now, event);
             pending.upcalls.extend(upcall);
         }
-    }
-
-    /// Takes the upcalls that are to be run now, and sends what events lead to instead: the refusal of a query. The caller may sleep next.
-    pub(crate) fn take_upcalls(
-        &mut self,
-        descriptors: &Descriptors,
-        now: Time,
-    ) -> VecDeque<Upcall> {
-        self.convert_events(descriptors, now);
-        let upcalls = std::mem::take(&mut self.pending.upcalls);
-        self.transmit(now, true);
-        upcalls
     }
 }
 

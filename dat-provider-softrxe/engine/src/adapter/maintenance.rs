@@ -64,6 +64,25 @@ impl Hub {
         self.wake(&mut state);
     }
 
+    /// Gives back `service`, whose service point is gone, as soon as all its requests have ended.
+    pub(crate) fn retire_service(&self, state: &mut State, service: u64) {
+        if state.engine.is_asked_for(service) {
+            state.connections.lingering.push(service);
+        } else {
+            self.release_service(state, service);
+        }
+    }
+
+    /// Gives back the [retired](Self::retire_service) services whose requests have ended. Called after what ends requests.
+    pub(crate) fn release_lingering(&self, state: &mut State) {
+        if state.connections.lingering.is_empty() {
+            return;
+        }
+        for service in std::mem::take(&mut state.connections.lingering) {
+            self.retire_service(state, service);
+        }
+    }
+
     /// Gives back `service`, at once or as soon as the port's holder reads what this process sends it.
     pub(crate) fn release_service(&self, state: &mut State, service: u64) {
         let State { ports, peers, .. } = state;

@@ -207,7 +207,7 @@ impl Drop for Listener {
         let mut state = self.hub.state.lock();
         for service_id in &self.service_ids {
             state.engine.unlisten(*service_id);
-            self.hub.release_service(&mut state, *service_id);
+            self.hub.retire_service(&mut state, *service_id);
             state.connections.remove_service(*service_id);
         }
     }

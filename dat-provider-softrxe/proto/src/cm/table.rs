@@ -103,6 +103,18 @@ impl Table {
         all.any(|c| c.state == State::DreqSent)
     }
 
+    /// Returns true if a peer's request for `service_id` is not answered yet, or the peer may not have the answer.
+    pub(crate) fn is_asked_for(&self, service_id: u64) -> bool {
+        let mut all = self.connections.values();
+        all.any(|c| {
+            let may_repeat = matches!(
+                c.state,
+                State::ReqReceived | State::MraSent | State::RepSent | State::PassedOn
+            );
+            may_repeat && c.service_id == service_id
+        })
+    }
+
     /// Returns connections with engines of this project that are `gone` and have not confirmed our DREQ.
     pub(crate) fn unconfirmed(&self, gone: impl Fn(IpAddr, Qpn) -> bool) -> Vec<u32> {
         let awaits = |c: &&Connection| {

@@ -51,6 +51,13 @@ impl<M: Memory> Engine<M> {
         self.cm.services.remove(&service_id);
     }
 
+    /// Returns true if a peer may repeat its request for `service_id`: the consumer has not answered it, or the peer has not confirmed the answer. As
+    /// long as it is true, datagrams for the service have to reach this engine, even if it does not listen any more.
+    #[must_use]
+    pub fn is_asked_for(&self, service_id: u64) -> bool {
+        self.cm.is_asked_for(service_id)
+    }
+
     /// Sends a REQ. The attempt ends in `Established`, `Rejected` or `TimedOut`.
     ///
     /// # Errors

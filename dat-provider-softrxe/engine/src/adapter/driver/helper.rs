@@ -243,7 +243,7 @@ impl Hub {
             state.transmit(now, false);
         }
         let upcalls = if runs_upcalls {
-            state.take_upcalls(&self.descriptors, now)
+            self.take_upcalls(&mut state, now)
         } else {
             VecDeque::new()
         };
