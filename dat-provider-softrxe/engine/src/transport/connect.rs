@@ -36,7 +36,7 @@ fn source_port() -> Result<u16> {
     Ok(DYNAMIC.start() + random as u16 % (DYNAMIC.end() - DYNAMIC.start() + 1))
 }
 
-/// Claims a service id of the adapter's address. Returns `false` if it is in use. Waits up to [`SUCCESSION`] while the port has no
+/// Claims a service id of the adapter's address. Returns `false` if it is in use. Waits up to [`HANDOVER_TIME`] while the port has no
 /// holder.
 fn claim(hub: &Hub, state: &mut BiasedGuard<'_, State>, service_id: u64) -> Result<bool> {
     let begin = Instant::now();
