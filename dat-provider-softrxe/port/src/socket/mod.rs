@@ -25,7 +25,7 @@ pub const MAX_RUN: usize = 65_507;
 
 const UDP_NO_CHECK6_RX: libc::c_int = 102;
 
-/// See the module's documentation. All methods take `&self` and may be called from any thread.
+/// A UDP socket with the options of RoCEv2. All methods take `&self` and may be called from any thread.
 #[derive(Debug)]
 pub struct Socket {
     /// Dropped before the socket is closed.
