@@ -198,10 +198,10 @@ pub const fn joined<const N: usize>(texts: &[&str]) -> [u8; N] {
 /// [`Provider`](crate::export::Provider), which every [`Transport`](dat_core::transport::Transport) is. The library's allocator is
 /// [`Reserve`](dat_core::reserve::Reserve), so that a process without memory gets an error and does not end.
 ///
-/// With `settings: [TEXT, ...]` the library also exports the variable `dat_rs_settings`, which declares the settings of `ia_params`:
-/// lines `KEY number LEAST MOST`, `KEY one-of WORD...` or `KEY text`, each with a line break. Behind them, `KEY only OTHER WORD...` says that
-/// KEY is refused beside other values of OTHER, and `KEY idle OTHER` that it is without effect where OTHER is set. `dat check` and the typed tables of
-/// dat.conf's TOML form compare entries with it, without running the library's code.
+/// With `settings: [TEXT, ...]` the library also exports the variable `dat_rs_settings`, which declares the settings of `ia_params`: lines
+/// `KEY number LEAST MOST`, `KEY one-of WORD...` or `KEY text`, each with a line break. Behind them, `KEY only OTHER WORD...` says that KEY
+/// is refused beside other values of OTHER, and `KEY idle OTHER` that it is without effect where OTHER is set. `dat check` and the typed
+/// tables of dat.conf's TOML form compare entries with it, without running the library's code.
 #[macro_export]
 macro_rules! export_provider {
     ($provider:ty, settings: [$($settings:expr),+ $(,)?]) => {
