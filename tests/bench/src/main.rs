@@ -9,7 +9,7 @@
 //!
 //! `ours` measures through an IA of dat.conf, `raw` exchanges the engine's datagrams by bare sockets: the limit. `others` runs the
 //! installed tools. `api` compares the Rust API with the table in one process. `pair` starts processes, `table` holds figures and goals.
-//! Begin with `ours`. The crate imports `dat` and `softrxe-port`.
+//! Begin with `ours`. The crate imports `dat`, `dat-abi`, `dat-core` and `softrxe-port`.
 
 mod api;
 mod cost;
