@@ -262,9 +262,13 @@ macro_rules! export_provider {
 
         /// Called by a registry of ours in a forked child. The C library's fork handlers do the same, but not those that the library
         /// registered after fork had begun.
+        ///
+        /// # Safety
+        /// This process is a forked child, in which fork has not returned yet, or has just returned.
         #[unsafe(no_mangle)]
-        pub extern "C" fn dat_rs_forked() {
-            $crate::export::run_child_functions();
+        pub unsafe extern "C" fn dat_rs_forked() {
+            // SAFETY: the registry's promise is the same.
+            unsafe { $crate::export::run_child_functions() };
         }
 
         /// Called by the registry before it unloads an entry.
