@@ -198,11 +198,11 @@ pub const fn joined<const N: usize>(texts: &[&str]) -> [u8; N] {
 /// [`Provider`](crate::export::Provider), which every [`Transport`](dat_core::transport::Transport) is. The library's allocator is
 /// [`Reserve`](dat_core::reserve::Reserve), so that a process without memory gets an error and does not end.
 ///
-/// With `settings: [TEXT, ...]` the library also exports the variable `dat_rs_settings`, which declares the settings of `ia_params`:
-/// lines `KEY number LEAST MOST`, `KEY one-of WORD...` or `KEY text`, each with a line break. Behind them, `KEY only OTHER WORD...` says that
-/// KEY is refused beside other values of OTHER, `KEY idle OTHER` that it is without effect where OTHER is set, and `KEY needed EXAMPLE OTHER...`
-/// that an entry without KEY is refused, unless it has one of OTHER. `dat check` and the typed tables of
-/// dat.conf's TOML form compare entries with it, without running the library's code.
+/// With `settings: [TEXT, ...]` the library also exports the variable `dat_rs_settings`, which declares the settings of `ia_params`: lines
+/// `KEY number LEAST MOST`, `KEY one-of WORD...` or `KEY text`, each with a line break. Behind them, `KEY only OTHER WORD...` says that KEY
+/// is refused beside other values of OTHER, `KEY idle OTHER` that it is without effect where OTHER is set, and `KEY needed EXAMPLE OTHER...`
+/// that an entry without KEY is refused, unless it has one of OTHER. `dat check` and the typed tables of dat.conf's TOML form compare entries
+/// with it, without running the library's code.
 #[macro_export]
 macro_rules! export_provider {
     ($provider:ty, settings: [$($settings:expr),+ $(,)?]) => {
@@ -263,9 +263,13 @@ macro_rules! export_provider {
 
         /// Called by a registry of ours in a forked child. The C library's fork handlers do the same, but not those that the library
         /// registered after fork had begun.
+        ///
+        /// # Safety
+        /// This process is a forked child, in which fork has not returned yet, or has just returned.
         #[unsafe(no_mangle)]
-        pub extern "C" fn dat_rs_forked() {
-            $crate::export::run_child_functions();
+        pub unsafe extern "C" fn dat_rs_forked() {
+            // SAFETY: the registry's promise is the same.
+            unsafe { $crate::export::run_child_functions() };
         }
 
         /// Called by the registry before it unloads an entry.

@@ -1,7 +1,7 @@
 //! Finds the object of a handle that a C program passes, or refuses it with `DAT_INVALID_HANDLE`.
 //!
 //! The number may be NULL, stale, of another kind, another provider's, or arbitrary. All objects of a kind lie in one arena. A handle
-//! is accepted if it is the exact address of an object in there that is alive; it is not dereferenced before that is known.
+//! is dereferenced only if it is the exact address of an object in there, dead or alive, and accepted only if that object is alive.
 
 use std::sync::atomic::AtomicU64;
 

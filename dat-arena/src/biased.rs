@@ -3,7 +3,7 @@
 //! A locked instruction waits until all earlier stores of its thread have reached the caches. A thread that has just written a record into memory
 //! that a peer's processor holds waits long. So the thread that took the lock many times in a row becomes its *owner*: it takes and
 //! releases the lock with plain stores. Another thread that wants the lock first takes a general mutex, withdraws the ownership, and makes the
-//! kernel execute a barrier on all processors ([`barrier`](crate::barrier)). That costs some microseconds, so a thread whose ownership was short
+//! kernel execute a barrier on all processors ([`barrier`]). That costs some microseconds, so a thread whose ownership was short
 //! becomes the owner later the next time.
 //!
 //! **Why one thread at a time holds the lock.** Only the thread that holds `general` changes `owner`. An owner stores `inside`, and
@@ -18,7 +18,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use crate::barrier;
-use crate::lock::Patience;
+use crate::lock::Backoff;
 use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Mutex, MutexGuard, Ordering};
 
 /// Slots of a lock. Slot 0 is no thread's; further threads than the others have room for never become the owner.
@@ -206,9 +206,9 @@ impl<T> BiasedMutex<T> {
     #[inline(never)]
     fn lock_generally(&self) -> BiasedGuard<'_, T> {
         let mut general = self.general.lock();
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         while !self.owner_has_left(&mut general, false) {
-            patience.pause();
+            backoff.pause();
         }
         general.count(barrier::current_thread());
         self.guard(Way::General(general))
@@ -264,13 +264,19 @@ impl<T> BiasedMutex<T> {
 }
 
 impl<T> BiasedGuard<'_, T> {
-    /// Releases the lock for the time of `act`.
+    /// Releases the lock for the time of `act`. The guard has the lock again when this returns, also by a panic of `act`.
     pub fn unlocked<R>(&mut self, act: impl FnOnce() -> R) -> R {
+        struct Relock<'g, 'a, T>(&'g mut BiasedGuard<'a, T>);
+        impl<T> Drop for Relock<'_, '_, T> {
+            fn drop(&mut self) {
+                let mut again = self.0.mutex.lock();
+                self.0.way = std::mem::replace(&mut again.way, Way::Unlocked);
+            }
+        }
+
         self.release();
-        let result = act();
-        let mut again = self.mutex.lock();
-        self.way = std::mem::replace(&mut again.way, Way::Unlocked);
-        result
+        let _relock = Relock(self);
+        act()
     }
 
     #[inline]
@@ -299,7 +305,8 @@ impl<T> Deref for BiasedGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this thread holds the lock as long as the guard can be used: `unlocked` borrows it meanwhile.
+        // SAFETY: this thread holds the lock whenever the guard can be used: `unlocked` borrows it until the lock is taken again, also if
+        // its closure panics.
         unsafe { &*self.mutex.value.get() }
     }
 }
@@ -425,6 +432,20 @@ mod tests {
         assert!(mutex.try_lock().is_none());
         drop(guard);
         assert_eq!(*mutex.lock(), 2);
+    }
+
+    #[test]
+    fn an_unlocked_guard_has_the_lock_again_after_a_panic() {
+        use std::panic::{AssertUnwindSafe, catch_unwind};
+
+        let mutex = BiasedMutex::new(0);
+        let mut guard = mutex.lock();
+        let panics = AssertUnwindSafe(|| guard.unlocked(|| panic!("in the unlocked part")));
+        assert!(catch_unwind(panics).is_err());
+        assert!(mutex.try_lock().is_none());
+        *guard += 1;
+        drop(guard);
+        assert_eq!(*mutex.lock(), 1);
     }
 
     #[test]

@@ -79,9 +79,9 @@ impl<O: Default + Sync + 'static, const WHOLE: u32> Arena<O, WHOLE> {
         assert!(n <= 1 << 16, "an object is at most 64 KiB");
         if n < 64 { 64 } else { n.next_power_of_two() }
     };
-    /// A freed object is reused only once this many are free, or the range is full. As long as new objects can be built, the address of a freed object
-    /// belongs to a new object at the earliest when this number, less one, of other objects were created and freed. The range of
-    /// addresses has room for more; the limit is memory, because each freed object has been written to.
+    /// A freed object is reused only once this many are free, or the range is full. As long as new objects can be built, the address of a
+    /// freed object belongs to a new object at the earliest when this number, less one, of other objects were created and freed. The range
+    /// of addresses has room for more; the limit is memory, because each freed object has been written to.
     pub const REUSE_AFTER: usize = {
         let many = REUSE_BYTES / Self::STRIDE;
         if many < 256 { 256 } else { many }

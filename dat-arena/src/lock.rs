@@ -63,29 +63,29 @@ const YIELDS: u32 = 200;
 const SLEEPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
 
 /// Pauses of a thread that waits for a lock whose holder wakes no thread.
-pub(crate) struct Patience {
+pub(crate) struct Backoff {
     attempts: u32,
-    nap: Duration,
+    sleep: Duration,
 }
 
-impl Default for Patience {
+impl Default for Backoff {
     fn default() -> Self {
         Self {
             attempts: 0,
-            nap: SLEEPS.0,
+            sleep: SLEEPS.0,
         }
     }
 }
 
-impl Patience {
+impl Backoff {
     /// Pauses once, in the end for a millisecond.
     pub(crate) fn pause(&mut self) {
         match self.attempts {
             0..SPINS => spin_loop(),
             SPINS..YIELDS => yield_now(),
             _ => {
-                sleep(self.nap);
-                self.nap = (self.nap * 2).min(SLEEPS.1);
+                sleep(self.sleep);
+                self.sleep = (self.sleep * 2).min(SLEEPS.1);
                 return;
             }
         }
@@ -97,10 +97,10 @@ impl RawBrief {
     #[cold]
     #[inline(never)]
     fn wait(&self) {
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         // A load does not take the cache line from the holder, a try does.
         while self.tries.load(Ordering::Relaxed) != FREE || !lock_api::RawMutex::try_lock(self) {
-            patience.pause();
+            backoff.pause();
         }
     }
 }

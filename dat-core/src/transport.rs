@@ -340,12 +340,11 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     /// `DAT_INSUFFICIENT_RESOURCES`.
     fn resize_cq(cq: &Self::Cq, depth: u32) -> Result<()>;
 
-    /// Takes up to `into.len()` completions in order; returns how many. With fewer than that, the queue was empty
-    /// afterwards. Does not block or allocate for a completion. A
-    /// transport without its own thread makes progress here: the user engine also handles connection messages, which
-    /// allocate, and as port holder waits up to 1 ms for each datagram to a member whose connection is full. As in `post_send` and `post_recv`, no call of libc in it may be a
-    /// cancellation point ([`dat_os::cancel`]): the caller holds locks, and has not disabled cancellation, because
-    /// that costs more than the rest.
+    /// Takes up to `into.len()` completions in order; returns how many. With fewer than that, the queue was empty afterwards. Does not
+    /// block or allocate for a completion. A transport without its own thread makes progress here: the user engine also handles connection
+    /// messages, which allocate, and as port holder waits up to 1 ms for each datagram to a member whose connection is full. As in
+    /// `post_send` and `post_recv`, no call of libc in it may be a cancellation point ([`dat_os::cancel`]): the caller holds locks, and has
+    /// not disabled cancellation, because that costs more than the rest.
     fn poll_cq(cq: &Self::Cq, into: &mut [Self::RawCompletion]) -> usize;
 
     /// Takes completions like [`Transport::poll_cq`], but makes no progress: only what is in `cq` already. For a transport

@@ -10,8 +10,8 @@ pub const REJ_PRIVATE: usize = 108;
 /// without it for one of the transport.
 pub const REJ_VERSION: [u8; 4] = [0x02, 0x00, 0x02, 0x00];
 
-/// Returns the consumer's part of the private data of a refusal with the reason of a consumer; `None` if it has no version word. DAPL does not look at a
-/// peer's versions. A kernel refuses on behalf of a dead process with the same reason, and without the word.
+/// Returns the consumer's part of the private data of a refusal with the reason of a consumer; `None` if it has no version word. DAPL does
+/// not look at a peer's versions. A kernel refuses on behalf of a dead process with the same reason, and without the word.
 #[must_use]
 pub fn consumers_refusal(private_data: &[u8]) -> Option<&[u8]> {
     let (version, data) = private_data.split_first_chunk::<4>()?;

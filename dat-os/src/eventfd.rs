@@ -77,7 +77,7 @@ impl EventFd {
 }
 
 impl From<OwnedFd> for EventFd {
-    /// Takes a descriptor that another process has created. Whoever has it can change what its calls do.
+    /// Takes a descriptor that another process has created. Each process that has it can change what its calls do.
     fn from(fd: OwnedFd) -> Self {
         Self(fd)
     }

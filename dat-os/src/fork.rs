@@ -21,7 +21,7 @@ impl<const N: usize> Children<N> {
     /// Adds a function, unless the list has it, or is full.
     ///
     /// # Safety
-    /// The function stays mapped, may run twice, and does only what a signal handler may do.
+    /// The function stays mapped. In a forked child it may run twice, and does only what a signal handler may do.
     pub unsafe fn add(&self, child: Handler) {
         let function = child as usize;
         for slot in &self.0 {
@@ -32,12 +32,16 @@ impl<const N: usize> Children<N> {
         }
     }
 
-    /// Calls the functions. Only for a child in which fork has not returned yet, or has just returned.
-    pub fn run(&self) {
+    /// Calls the functions.
+    ///
+    /// # Safety
+    /// This process is a forked child, in which fork has not returned yet, or has just returned. Elsewhere the functions would
+    /// close descriptors that other threads use.
+    pub unsafe fn run(&self) {
         for slot in &self.0 {
             let function = slot.load(Ordering::Acquire);
             if function != 0 {
-                // SAFETY: the promise of `add`, which alone stores here.
+                // SAFETY: the promise of `add`, which alone stores here, holds in a child; the caller says that this is one.
                 unsafe { std::mem::transmute::<usize, Handler>(function)() };
             }
         }
@@ -48,9 +52,13 @@ impl<const N: usize> Children<N> {
 static CHILDREN: Children<8> = Children::new();
 
 /// Runs the `child` functions of this shared object once more. The C library calls only those that were registered before fork began, and
-/// a thread may register others while fork waits for it. Only for a child in which fork has not returned yet, or has just returned.
-pub fn run_child_functions() {
-    CHILDREN.run();
+/// a thread may register others while fork waits for it.
+///
+/// # Safety
+/// That of [`Children::run`].
+pub unsafe fn run_child_functions() {
+    // SAFETY: the caller's promise is the same.
+    unsafe { CHILDREN.run() };
 }
 
 /// Registers functions for every later fork of this process: `before` runs in the parent before it, `parent` and `child` run after

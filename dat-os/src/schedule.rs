@@ -77,7 +77,7 @@ pub fn sleep_exactly() {
     let _ = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds) };
 }
 
-/// Of the time that a thread is runnable, the part that it waits for a processor where processors are few: one in so many.
+/// Processors are few if a thread waits for one of them for at least one part in so many of the time that it is runnable.
 const CROWDED: u64 = 4;
 
 /// Times of a thread in nanoseconds, from the start of the thread on.
@@ -124,9 +124,9 @@ impl Runnable {
     }
 }
 
-/// Returns true if the calling thread waited for a processor for a quarter of the time that it was runnable, or more, since its previous call of
-/// this function. Another thread that runs for some microseconds, and a hypervisor that takes the processor away, do not count. Where the kernel does not
-/// tell, any preemption counts. It takes some microseconds.
+/// Returns true if the calling thread waited for a processor for a quarter of the time that it was runnable, or more, since its previous
+/// call of this function. Another thread that runs for some microseconds, and a hypervisor that takes the processor away, do not count.
+/// Where the kernel reports no such times, any preemption counts. It takes some microseconds.
 pub fn crowded() -> bool {
     thread_local! {
         static BEFORE: Cell<Runnable> = const { Cell::new(Runnable { ran: 0, waited: 0 }) };
@@ -208,7 +208,7 @@ mod tests {
     fn a_thread_lets_its_wakers_run_and_becomes_ordinary_again() {
         std::thread::spawn(|| {
             let policy = || attributes().expect("sched_getattr works").sched_policy as libc::c_int;
-            // Whoever started the tests chose it.
+            // The tests may have been started with another policy.
             if policy() == libc::SCHED_OTHER {
                 let_wakers_run(true).unwrap();
                 assert_eq!(policy(), libc::SCHED_BATCH);

@@ -7,7 +7,8 @@
 //! [`parts`] has what every transport in software needs, and a queue pair over a pipe of messages: `examples/pipe` is a provider of under
 //! 300 lines of code.
 //!
-//! It imports `dat-core`, `dat-abi`, `dat-os` and `dat-provider-parts`. It does not import `dat-registry`: a provider is loaded by a registry and contains none.
+//! It imports `dat-core`, `dat-abi`, `dat-os` and `dat-provider-parts`. It does not import `dat-registry`: a provider is loaded by a
+//! registry and contains none.
 //!
 //! ```
 //! use dat_provider::prelude::*;

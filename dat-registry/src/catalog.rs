@@ -218,10 +218,10 @@ impl Catalog {
     }
 
     /// Returns the first entry that satisfies `request`: an entry or alias of exactly that name, else a pattern of entries, else a pattern
-    /// of aliases. Of an entry and an alias of the same name, the one in the file that wins counts, and in one file the entry.
-    /// The entry is the requested name's: a pattern has become the entry of one name. Of the entries of one file, one with exactly the
-    /// requested thread safety is preferred to one that is safer. (Debian's registry requires all fields to be equal, but a thread-safe provider also serves a
-    /// consumer that does not need it.)
+    /// of aliases. Of an entry and an alias of the same name, the one in the file that wins counts, and in one file the entry. The entry is
+    /// the requested name's: a pattern has become the entry of one name. Of the entries of one file, one with exactly the requested thread
+    /// safety is preferred to one that is safer. (Debian's registry requires all fields to be equal, but a thread-safe provider also serves
+    /// a consumer that does not need it.)
     #[must_use]
     pub fn find(&self, request: &Request<'_>) -> Option<Entry> {
         self.find_within(request, LONGEST_CHAIN)

@@ -7,7 +7,7 @@
 //! * [`classic`] exports the registry of a statically linked program to classic providers;
 //! * [`registrations`] holds the function tables that are registered, [`handles`] the small integers that 2.0 consumers get for IAs.
 //!
-//! The crate imports dat-core (error codes) and dat-abi (C types). The C libraries (`capi/`) and the Rust API (`dat`) use it.
+//! The crate imports dat-core (error codes), dat-abi (C types) and dat-os (fork). The C libraries (`capi/`) and the Rust API (`dat`) use it.
 //! Unsafe code is in `loader.rs` and `classic/`, and one call of getauxval in `search.rs`.
 
 pub mod catalog;

@@ -1,9 +1,9 @@
 //! The `dat` command: lists, configures, examines and tries interface adapters.
 //!
 //! `cli.rs` is the command line; each subcommand has a file, and this one selects it. `read.rs` reads dat.conf, `assess.rs` judges its
-//! entries and `open.rs` opens them or says why not, for several of them; `out.rs` prints. `measure` is the
-//! machinery of `dat serve`, `dat ping` and `dat perf`. The crate imports the Rust API (`udapl`, here `dat`), dat-registry for dat.conf, dat-os for the
-//! netdevs, dat-conformance for `dat conform`, and softrxe-port for `dat serve-port` and for whose UDP port 4791 is.
+//! entries and `open.rs` opens them or says why not, for several of them; `out.rs` prints. `measure` is the machinery of `dat serve`, `dat
+//! ping` and `dat perf`. The crate imports the Rust API (`udapl`, here `dat`), dat-registry for dat.conf, dat-os for the netdevs,
+//! dat-conformance for `dat conform`, and softrxe-port for `dat serve-port` and for whose UDP port 4791 is.
 #![forbid(unsafe_code)]
 
 #[macro_use]

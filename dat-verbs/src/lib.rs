@@ -5,10 +5,9 @@
 //! or with `cm=socket` those of its scm provider. The remote endpoint may therefore be one of either DAPL provider.
 //!
 //! Begin reading in `transport`, which maps each operation of the trait to an object. Then:
-//! * `open` opens the device, `adapter` holds the state of an open adapter, `thread` runs its event
-//!   thread;
+//! * `open` opens the device, `adapter` holds the state of an open adapter, `thread` runs its event thread;
 //! * `verbs` holds the libibverbs objects, `cm` the connections; `sys` declares and loads both C libraries;
-//! * `map` translates between DAT and verbs, `settings` parses `ia_params`, `find` locates the device;
+//! * `convert` translates between DAT and verbs, `settings` parses `ia_params`, `find` locates the device;
 //! * `park` sleeps for a waiter, `epoll` waits for descriptors, `attributes` and `counters` answer queries.
 //!
 //! The crate may import `dat-core`, `dat-handshake` and `dat-os`. Unsafe code stands in `sys`, `verbs`, `cm`

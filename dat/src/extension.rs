@@ -14,7 +14,7 @@ use crate::sys::{ABSENT, Handle, absent, done, posted};
 /// `arguments` are those of the operation; pointers among them are valid as the operation requires.
 ///
 /// # Errors
-/// [`Error::Call`]; `DAT_NOT_IMPLEMENTED` from a provider without extensions.
+/// [`Error::Call`](crate::Error::Call); `DAT_NOT_IMPLEMENTED` from a provider without extensions.
 pub(crate) unsafe fn operate(
     handle: Handle,
     op: i32,

@@ -102,7 +102,8 @@ impl Srq {
     /// Posts a receive (dat_srq_post_recv); at most 16 slices. Its completion names the endpoint that used it.
     ///
     /// # Errors
-    /// [`PostError::QueueFull`](crate::PostError::QueueFull), [`PostError::OtherZone`](crate::PostError::OtherZone), [`PostError::ReadOnly`](crate::PostError::ReadOnly), [`PostError::TooManySegments`](crate::PostError::TooManySegments),
+    /// [`PostError::QueueFull`](crate::PostError::QueueFull), [`PostError::OtherZone`](crate::PostError::OtherZone),
+    /// [`PostError::ReadOnly`](crate::PostError::ReadOnly), [`PostError::TooManySegments`](crate::PostError::TooManySegments),
     /// [`PostError::Refused`](crate::PostError::Refused).
     pub fn post_recv(&self, slices: &[Slice<'_>], cookie: u64) -> Result<(), PostError> {
         const NAME: PostCall = PostCall::SharedReceive;
@@ -118,7 +119,8 @@ impl Srq {
     /// Changes the maximum of posted receives (dat_srq_resize).
     ///
     /// # Errors
-    /// [`Error::State`](crate::Error::State) below the number of posted receives; [`Error::Resources`](crate::Error::Resources); [`Error::Call`](crate::Error::Call).
+    /// [`Error::State`](crate::Error::State) below the number of posted receives; [`Error::Resources`](crate::Error::Resources);
+    /// [`Error::Call`](crate::Error::Call).
     pub fn resize(&self, max_recv: u32) -> Result<()> {
         call!(self.handle(), srq_resize(count(max_recv as usize)))
     }
@@ -169,7 +171,8 @@ impl Ia {
     /// Creates a shared receive queue for `max_recv` receives of at most `max_segments` segments (dat_srq_create).
     ///
     /// # Errors
-    /// [`Error::Limit`](crate::Error::Limit), [`Error::Resources`](crate::Error::Resources), [`Error::Unsupported`](crate::Error::Unsupported), [`Error::Call`](crate::Error::Call).
+    /// [`Error::Limit`](crate::Error::Limit), [`Error::Resources`](crate::Error::Resources),
+    /// [`Error::Unsupported`](crate::Error::Unsupported), [`Error::Call`](crate::Error::Call).
     pub fn create_srq(&self, pz: &Pz, max_recv: u32, max_segments: u32) -> Result<Srq> {
         let mut attr = DatSrqAttr {
             max_recv_dtos: count(max_recv as usize),

@@ -1,4 +1,4 @@
-//! What a program is told that uses connections in a way in which they cannot work, and who it is that is connected.
+//! The errors for uses of connections that cannot work, and the peer that each end reports.
 
 use std::time::Duration;
 

@@ -18,8 +18,9 @@ const SETTINGS: [&str; 4] = [
     "near=auto lanes=3",
 ];
 
-/// Runs `body` in a process of its own for shared memory, UDP, UDP without a receive ring, and several lanes. The process's dat.conf has the IAs `a` and `b`: the user engine on the
-/// addresses 1 and 2 of the /24 `network`, which no other test uses. `name` is the test that calls this.
+/// Runs `body` in a process of its own for shared memory, UDP, UDP without a receive ring, and several lanes. The process's dat.conf has
+/// the IAs `a` and `b`: the user engine on the addresses 1 and 2 of the /24 `network`, which no other test uses. `name` is the test that
+/// calls this.
 pub fn with_engine(name: &str, network: &str, body: impl FnOnce()) {
     with_settings(name, network, &SETTINGS, body);
 }

@@ -132,7 +132,8 @@ unsafe extern "C" fn child() {
     }
     // A handler of a signal may have forked before this thread's call was counted.
     GATE.store(u64::from(counted.min(mine)), Ordering::SeqCst);
-    CHILDREN.run();
+    // SAFETY: fork has not returned yet in this child.
+    unsafe { CHILDREN.run() };
 }
 
 #[cfg(test)]

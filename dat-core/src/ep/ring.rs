@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn note_holds_every_request() {
+    fn slot_info_holds_every_request() {
         for op in [
             DtoOp::Send,
             DtoOp::RdmaWrite,
@@ -368,9 +368,9 @@ mod tests {
                     && info.has(SlotInfo::NO_EVD)
                     && !info.has(SlotInfo::UNSIGNALLED)
             );
-            let heard = SlotInfo::new(op, 0, 8);
+            let with_event = SlotInfo::new(op, 0, 8);
             assert!(
-                heard.has(SlotInfo::SLOW_PATH) || heard.fast_op() == op,
+                with_event.has(SlotInfo::SLOW_PATH) || with_event.fast_op() == op,
                 "{op:?}"
             );
         }

@@ -105,8 +105,8 @@ impl<T: Transport> Evd<T> {
         Ok(())
     }
 
-    /// Queues an event behind the completions that are there, and delivers the wakeup. If there is no room for it,
-    /// [reports](Evd::overflow) that and returns false: the event is lost. The caller holds no lock that an agent's calls could need; see [`crate::lock_order`].
+    /// Queues an event behind the completions that are there, and delivers the wakeup. If there is no room for it, [reports](Evd::overflow)
+    /// that and returns false: the event is lost. The caller holds no lock that an agent's calls could need; see [`crate::lock_order`].
     pub(crate) fn post(&'static self, event: Event) -> bool {
         self.enqueue(event).finish()
     }

@@ -2,8 +2,9 @@
 //!
 //! [`UserEngine`] implements `dat_core::transport::Transport`. The provider `dat-provider-softrxe` links it into its
 //! shared object; a Rust program can use it statically, through `dat_core::ia::Ia::<UserEngine>::open`.
-//! The protocol is in `softrxe-proto`, UDP port 4791 and its sharing between processes in `softrxe-port`. This crate
-//! imports these, `dat-core`, `dat-handshake` and `dat-os`; the provider imports it.
+//! The protocol is in `softrxe-proto`, UDP port 4791 and its sharing between processes in `softrxe-port`, memory shared
+//! with processes of the same host in `softrxe-near`. This crate imports these, `dat-arena`, `dat-core`, `dat-handshake`
+//! and `dat-os`; the provider imports it.
 //!
 //! Modules, from the top down; a file imports only from files below it (`tests/import_order.rs`):
 //! * `transport`: what core calls, and the objects that core holds. Begin reading here.

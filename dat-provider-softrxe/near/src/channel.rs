@@ -39,7 +39,7 @@ impl Channel {
         Ok((Self::of(map, size, [0, 1]), memory))
     }
 
-    /// Takes the other end of the channel that a peer created in `memory`. The descriptor is closed.
+    /// Takes the other end of the channel that a peer created in `memory`. After that the descriptor is of no more use.
     ///
     /// # Errors
     /// [`MapError::Seals`] and [`MapError::Length`] for memory that does not keep the agreed length; else as

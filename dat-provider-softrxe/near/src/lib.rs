@@ -1,8 +1,8 @@
 //! A channel between two processes of one host and one user: a ring in shared memory for each direction.
 //!
-//! A ring carries *records*: a short header and a payload, of which this crate knows the lengths only. It does not
-//! know RoCE. One process creates the memory ([`Channel::create`]) and gives its descriptor to the other one, which
-//! adopts it ([`Channel::adopt`]); [`agreement`] is how they find each other. Each process has the [`Sender`] of one ring and the [`Receiver`] of the other.
+//! A ring carries *records*: a short header and a payload, of which this crate knows the lengths only. It does not know RoCE. One process
+//! creates the memory ([`Channel::create`]) and gives its descriptor to the other one, which adopts it ([`Channel::adopt`]); [`agreement`]
+//! is how they find each other. Each process has the [`Sender`] of one ring and the [`Receiver`] of the other.
 //!
 //! A peer that writes anything into the shared memory at any time harms its own channel only: every value that is read
 //! there is checked ([`Violation`]), and no Rust reference leads there except those to atomics.

@@ -80,8 +80,8 @@ pub(crate) struct Map {
     size: usize,
 }
 
-// SAFETY: a range of mapped memory, without a thread of its own. All accesses are through atomics or through pointers
-// of a Sender or Receiver, which are not Sync.
+// SAFETY: a range of mapped memory, which may be used and unmapped in any thread. All accesses are through atomics, or through the raw
+// pointers that a Sender or Receiver returns, neither of which is Sync.
 unsafe impl Send for Map {}
 // SAFETY: as above.
 unsafe impl Sync for Map {}

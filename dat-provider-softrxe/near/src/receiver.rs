@@ -50,8 +50,8 @@ impl Record {
     #[inline]
     #[must_use]
     pub fn payload(&self) -> NonNull<u8> {
-        // SAFETY: the payload begins within the record or at its end.
-        unsafe { self.at.add(self.payload_at) }
+        // The fields are public, and the receiver may be gone: so this is arithmetic on the address only.
+        self.at.map_addr(|at| at.saturating_add(self.payload_at))
     }
 }
 
@@ -171,5 +171,19 @@ impl Receiver {
     #[inline]
     pub fn disarm(&self) {
         self.consumer.disarm(self.ring.lines());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_payload_of_a_record_with_any_numbers_has_an_address() {
+        let record = Record {
+            payload_at: usize::MAX,
+            ..Record::NONE
+        };
+        assert_eq!(record.payload().addr().get(), usize::MAX);
     }
 }

@@ -9,8 +9,8 @@
 //!
 //! **Room.** The consumer stores in `freed` how far it has read. The producer loads that only when the value that it loaded last does not
 //! suffice. A record that lends memory takes little room and much memory, so the consumer stores `freed` after each of them: a producer
-//! lends no more than a number of payloads at a time. A producer without room sets `starved`, makes a full fence and looks at `freed` again. The consumer
-//! tests `starved` after each run of records without a fence, and once more after the fence of its sleep.
+//! lends no more than a number of payloads at a time. A producer without room sets `starved`, makes a full fence and looks at `freed`
+//! again. The consumer tests `starved` after each run of records without a fence, and once more after the fence of its sleep.
 //!
 //! **Sleep.** The consumer sets `asleep`, makes a full fence and looks at the seal again. The producer stores the seal,
 //! makes a full fence and tests `asleep`. One of the two sees the store of the other one, so no consumer sleeps beside

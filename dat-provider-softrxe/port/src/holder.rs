@@ -46,7 +46,7 @@ const BUFFER: libc::c_int = 4 << 20;
 /// The same for members of several users. The kernel keeps up to twice as much for each member that does not read.
 const BUFFER_ALL_USERS: libc::c_int = 256 << 10;
 
-/// See the module's documentation.
+/// The holder of the port: its members, with their connections, and the port's socket.
 #[derive(Debug)]
 pub struct Holder {
     socket: Arc<Socket>,

@@ -4,7 +4,8 @@
 //! datagrams to the other processes, its *members*. Each member registers with the holder, over a UNIX socket, its
 //! *slot* (the top bits of its queue pair numbers) and the services that it listens on.
 //!
-//! * Processes of one user trust each other. The first one holds the port and the others join it. When it ends, another one continues with the same socket, of which it has a descriptor ([`shared_socket`]).
+//! * Processes of one user trust each other. The first one holds the port and the others join it. When it ends, another one continues with
+//!   the same socket, of which it has a descriptor ([`shared_socket`]).
 //! * Processes of several users share an address only through `dat serve-port`, a holder that all of them trust ([`serve`]).
 //!
 //! Each side of each connection asks the kernel for the user of the other side (`SO_PEERCRED`) before it sends or reads

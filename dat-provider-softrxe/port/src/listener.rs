@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The pause where the process has no descriptor for another connection.
 const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);
 
-/// See the module's text.
+/// A listener, with the accepted connections that its owner has not taken yet.
 #[derive(Debug)]
 pub struct Listener {
     socket: ListeningSocket,

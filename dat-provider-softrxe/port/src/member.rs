@@ -27,7 +27,7 @@ const MAX_BACKLOG: usize = 1 << 20;
 /// Member number of the holder's own port in [`SharedKeptPorts`].
 const HOLDER: u64 = u64::MAX;
 
-/// See the module's documentation.
+/// The connection of this process to the port's holder.
 #[derive(Debug)]
 pub struct Member {
     connection: CloseOnFork<OwnedFd>,

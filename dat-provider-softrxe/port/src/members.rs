@@ -20,7 +20,7 @@ pub enum Response {
     Invalid,
 }
 
-/// See the module's documentation.
+/// The members of a holder, by number.
 #[derive(Debug, Default)]
 pub struct Members {
     /// Uid by member number.

@@ -56,7 +56,7 @@ pub const fn within_fair_share(own: usize, taken: usize, all: usize) -> bool {
     own.saturating_mul(2) < free.saturating_sub(all / RESERVE_DIVISOR)
 }
 
-/// See the module's documentation.
+/// Who has which slot and service of an address.
 #[derive(Debug)]
 pub struct Registry {
     owners: HashMap<Destination, (Owner, u32)>,

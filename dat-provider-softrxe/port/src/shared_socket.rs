@@ -14,7 +14,7 @@ use crate::fork::CloseOnFork;
 use crate::lock_memory::{is_memory, memory};
 use crate::socket::Socket;
 
-/// See the module's documentation.
+/// The socket of the port with its lock; each process of the user has the descriptors of both.
 #[derive(Debug)]
 pub struct SharedSocket {
     socket: Arc<Socket>,

@@ -4,6 +4,8 @@
 mod common;
 
 use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use common::Rng;
@@ -169,14 +171,13 @@ fn sum(runs: &[[Counters; 2]], counter: fn(&Counters) -> u64) -> u64 {
     runs.iter().flatten().map(counter).sum()
 }
 
-/// Prints the table of docs/user-engine.md. A row fails if the network did not cause what the row is for.
+/// Compares the table of docs/user-engine.md, or writes it with `DAT_BLESS=1`. A row fails if the network did not cause what the row is
+/// for.
 #[test]
 fn every_mix_of_faults() {
     const SEEDS: u64 = 4;
-    println!(
-        "| loss | twice | late | corrupt | packets | wrong ICRC | duplicates | after a gap | timeouts | went back |"
-    );
-    println!("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
+    const HEAD: &str = "| lost | duplicated | delayed | corrupt | packets | wrong ICRC | duplicates | after a gap | timeouts | went back |\n";
+    let mut table = format!("{HEAD}{}|\n", "|---:".repeat(10));
     let mut seed = 0;
     for loss in [0, 10, 50, 100, 200] {
         for (duplicate, reorder) in [(0, 0), (100, 0), (0, 100), (100, 100)] {
@@ -202,19 +203,41 @@ fn every_mix_of_faults() {
                     |c| c.go_backs,
                 ]
                 .map(|counter| sum(&runs, counter));
-                println!(
+                writeln!(
+                    table,
                     "| {} % | {} % | {} % | {} % | {sent} | {wrong} | {twice} | {gaps} | {timeouts} | {back} |",
                     loss / 10,
                     duplicate / 10,
                     reorder / 10,
                     corrupt / 10
-                );
+                )
+                .unwrap();
                 assert_eq!(corrupt > 0, wrong > 0, "{faults:?}");
                 assert!(duplicate == 0 || twice > 0, "{faults:?}");
                 assert!(reorder == 0 || gaps > 0, "{faults:?}");
                 assert!(loss < 50 || back > 0, "{faults:?}");
             }
         }
+    }
+    compare_with_page(HEAD, &table);
+}
+
+/// Compares `table`, which begins with `head`, with that of docs/user-engine.md. A package of this crate has no such page.
+fn compare_with_page(head: &str, table: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/user-engine.md");
+    let Ok(page) = std::fs::read_to_string(&path) else {
+        return;
+    };
+    let (before, rest) = page.split_once(head).expect("the table's head");
+    let behind = rest.find("\n\n").expect("the table's end") + 1;
+    let new = format!("{before}{table}{}", &rest[behind..]);
+    if std::env::var_os("DAT_BLESS").is_some() {
+        std::fs::write(path, new).unwrap();
+    } else {
+        assert_eq!(
+            page, new,
+            "the page has another table: DAT_BLESS=1 writes it"
+        );
     }
 }
 

@@ -61,9 +61,13 @@ pub unsafe extern "C" fn dat_transport_fini(info: *const DatProviderInfo) {
 }
 
 /// `dat_transport_forked`: what the shared object's `dat_rs_forked` calls.
+///
+/// # Safety
+/// This process is a forked child, in which fork has not returned yet, or has just returned.
 #[unsafe(no_mangle)]
-pub extern "C" fn dat_transport_forked() {
-    export::run_child_functions();
+pub unsafe extern "C" fn dat_transport_forked() {
+    // SAFETY: the caller's promise is the same.
+    unsafe { export::run_child_functions() };
 }
 
 /// `dat_transport_owns`: what the shared object's `dat_rs_owns` calls.

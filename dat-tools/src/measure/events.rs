@@ -28,18 +28,18 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// Returns the next completion, and gives up after about `patience`.
+    /// Returns the next completion, and gives up after about `limit`.
     #[inline]
-    pub(crate) fn next(&self, wait: bool, patience: Duration) -> Result<Next, Error> {
+    pub(crate) fn next(&self, wait: bool, limit: Duration) -> Result<Next, Error> {
         if wait {
-            return self.wait(patience);
+            return self.wait(limit);
         }
         let mut idle = Idle::default();
         loop {
             if let Some(found) = self.poll()? {
                 return Ok(Next::Completion(found));
             }
-            match idle.after_empty_poll(&self.interrupt, patience) {
+            match idle.after_empty_poll(&self.interrupt, limit) {
                 None => {}
                 Some(end) => return Ok(end),
             }
@@ -55,10 +55,10 @@ impl Completions {
         }
     }
 
-    fn wait(&self, patience: Duration) -> Result<Next, Error> {
+    fn wait(&self, limit: Duration) -> Result<Next, Error> {
         let mut slept = Duration::ZERO;
         loop {
-            let slice = SLICE.min(patience.saturating_sub(slept));
+            let slice = SLICE.min(limit.saturating_sub(slept));
             match self.evd.wait(slice) {
                 Ok(Event::Completion(found)) => return Ok(Next::Completion(found)),
                 Ok(_) => {}
@@ -69,7 +69,7 @@ impl Completions {
             if self.interrupt.is_set() {
                 return Ok(Next::Interrupted);
             }
-            if slept >= patience {
+            if slept >= limit {
                 return Ok(Next::Nothing);
             }
         }
@@ -89,7 +89,7 @@ impl Idle {
     pub(crate) fn after_empty_poll(
         &mut self,
         interrupt: &Interrupt,
-        patience: Duration,
+        limit: Duration,
     ) -> Option<Next> {
         self.polls += 1;
         if self.polls < POLLS {
@@ -100,7 +100,7 @@ impl Idle {
             return Some(Next::Interrupted);
         }
         let since = self.since.get_or_insert_with(Instant::now);
-        (since.elapsed() >= patience).then_some(Next::Nothing)
+        (since.elapsed() >= limit).then_some(Next::Nothing)
     }
 
     /// Returns whether the last call looked at the clock: it is time for other looks that are too slow for each poll.

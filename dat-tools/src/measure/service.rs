@@ -192,8 +192,8 @@ impl Service {
         let sleeps = self.request.wait || self.request.task == Task::Memory;
         let mut wait = sleeps;
         loop {
-            let patience = if wait { Duration::MAX } else { POLLING };
-            let done = match self.done.next(wait, patience) {
+            let limit = if wait { Duration::MAX } else { POLLING };
+            let done = match self.done.next(wait, limit) {
                 Ok(Next::Completion(done)) => done,
                 Ok(Next::Nothing) => {
                     wait = true;
@@ -277,9 +277,9 @@ impl Service {
                 }
             }
             // A sleep of a millisecond, as no event tells of an RDMA Write.
-            let patience = Duration::from_millis(1);
+            let limit = Duration::from_millis(1);
             let next = if sleeps {
-                self.done.next(true, patience)
+                self.done.next(true, limit)
             } else {
                 self.done.poll().map(|done| match done {
                     Some(done) => Next::Completion(done),

@@ -234,8 +234,8 @@ impl Notifier {
         }
     }
 
-    /// Reads the channel's event and returns true if there was one; `ended`: the descriptor has an error. Arming produces one event, and the queue cannot be
-    /// armed again before that is read, so a second read would only find the channel empty.
+    /// Reads the channel's event and returns true if there was one. `ended` says that the descriptor has an error: without an event the
+    /// device is gone then. It reads once: arming produces one event, and the queue is not armed again before that is read.
     pub(crate) fn drain(&self, ended: bool) -> bool {
         let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the channel is open and non-blocking; both pointers are valid for the write.

@@ -1,4 +1,4 @@
-//! Verbs devices: listing, bind_request, and querying.
+//! Verbs devices: listing, opening and querying.
 
 use std::ffi::CStr;
 use std::ptr::NonNull;
@@ -43,7 +43,7 @@ pub(crate) struct Device {
     guid: u64,
 }
 
-// SAFETY: libibverbs locks inside a context; the struct itself is never changed after bind_request.
+// SAFETY: libibverbs locks inside a context; the structure itself is never changed once the device is open.
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
@@ -198,7 +198,7 @@ impl Device {
     }
 
     /// Returns the next asynchronous event of this context, if there is one (the descriptor is non-blocking). The
-    /// event is acknowledged at once: `context_of` has copied the needed field.
+    /// event is acknowledged at once: `context_of` has copied the field that is needed.
     pub(crate) fn next_event(&self) -> Option<(i32, u64)> {
         let mut event = sys::AsyncEvent {
             element: std::ptr::null_mut(),

@@ -583,7 +583,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Rejected`]; [`Error::Disconnected`] if nothing listens there ([`Error::is_refused`]), or nothing answers in time; [`Error::Unreachable`], [`Error::Call`].
+    /// [`Error::Rejected`]; [`Error::Disconnected`] if nothing listens there ([`Error::is_refused`]), or nothing answers in time;
+    /// [`Error::Unreachable`], [`Error::Call`].
     pub async fn connect(
         &self,
         address: IpAddr,

@@ -14,10 +14,11 @@ use crate::{Completion, Ep};
 
 type Post<B> = Box<dyn FnOnce(&Ep, &mut B, u64) -> Result<()> + Send>;
 
-/// An operation of a [`Connection`](super::Connection) or of [`Datagrams`](super::Datagrams). It begins when it is first polled; its output is the memory, and the number of
-/// bytes or the error. If it is dropped while it is under way, it goes on, and the memory stays until it completes.
+/// An operation of a [`Connection`](super::Connection) or of [`Datagrams`](super::Datagrams). It begins when it is first polled; its output
+/// is the memory, and the number of bytes or the error. If it is dropped while it is under way, it goes on, and the memory stays until it
+/// completes.
 ///
-/// A program that wants to wait no longer drops the future, and the operation goes on:
+/// A program that is not to wait any longer drops the future, and the operation goes on:
 ///
 ///
 /// ```

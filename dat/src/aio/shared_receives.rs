@@ -174,8 +174,8 @@ impl Context {
     /// wait.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) where the adapter has no shared receive queues; [`Error::Resources`](crate::Error::Resources),
-    /// [`Error::Length`](crate::Error::Length), [`Error::Call`](crate::Error::Call).
+    /// [`Error::Unsupported`](crate::Error::Unsupported) where the adapter has no shared receive queues;
+    /// [`Error::Resources`](crate::Error::Resources), [`Error::Length`](crate::Error::Length), [`Error::Call`](crate::Error::Call).
     pub fn shared_receives(&self, count: u32, size: usize) -> Result<SharedReceives> {
         let shared = Arc::clone(&self.shared);
         let pool = Pool::new(&shared.pz, count as usize, size)?;

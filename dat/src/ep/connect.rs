@@ -81,8 +81,8 @@ impl<'a> Connect<'a> {
     /// Starts the attempt. Its result is an event of the connection dispatcher; an endpoint without one gets none.
     ///
     /// # Errors
-    /// [`Error::TimeLimit`](crate::Error::TimeLimit) (also for a limit of no time),
-    /// [`Error::Length`](crate::Error::Length) for more private data than `Attributes::max_private_data`, [`Error::Unreachable`](crate::Error::Unreachable),
+    /// [`Error::TimeLimit`](crate::Error::TimeLimit) (also for a limit of no time), [`Error::Length`](crate::Error::Length) for more
+    /// private data than `Attributes::max_private_data`, [`Error::Unreachable`](crate::Error::Unreachable),
     /// [`Error::State`](crate::Error::State), [`Error::Call`](crate::Error::Call).
     pub fn start(self) -> Result<()> {
         let name = match self.to {

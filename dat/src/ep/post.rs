@@ -134,7 +134,9 @@ impl Ep {
     /// ```
     ///
     /// # Errors
-    /// [`PostError::NotConnected`](crate::PostError::NotConnected), [`PostError::QueueFull`](crate::PostError::QueueFull), [`PostError::TooManySegments`](crate::PostError::TooManySegments), [`PostError::OtherZone`](crate::PostError::OtherZone), [`PostError::Refused`](crate::PostError::Refused).
+    /// [`PostError::NotConnected`](crate::PostError::NotConnected), [`PostError::QueueFull`](crate::PostError::QueueFull),
+    /// [`PostError::TooManySegments`](crate::PostError::TooManySegments), [`PostError::OtherZone`](crate::PostError::OtherZone),
+    /// [`PostError::Refused`](crate::PostError::Refused).
     #[inline]
     pub fn post_send(&self, slices: &[Slice<'_>], cookie: u64) -> Result<(), PostError> {
         self.post_send_with(slices, cookie, CompletionFlags::empty())
@@ -272,8 +274,10 @@ impl Ep {
     /// ```
     ///
     /// # Errors
-    /// [`PostError::QueueFull`](crate::PostError::QueueFull), [`PostError::NoEvd`](crate::PostError::NoEvd), [`PostError::HasSrq`](crate::PostError::HasSrq), [`PostError::OtherZone`](crate::PostError::OtherZone), [`PostError::ReadOnly`](crate::PostError::ReadOnly),
-    /// [`PostError::TooManySegments`](crate::PostError::TooManySegments), [`PostError::Refused`](crate::PostError::Refused).
+    /// [`PostError::QueueFull`](crate::PostError::QueueFull), [`PostError::NoEvd`](crate::PostError::NoEvd),
+    /// [`PostError::HasSrq`](crate::PostError::HasSrq), [`PostError::OtherZone`](crate::PostError::OtherZone),
+    /// [`PostError::ReadOnly`](crate::PostError::ReadOnly), [`PostError::TooManySegments`](crate::PostError::TooManySegments),
+    /// [`PostError::Refused`](crate::PostError::Refused).
     #[inline]
     pub fn post_recv(&self, slices: &[Slice<'_>], cookie: u64) -> Result<(), PostError> {
         self.post_recv_with(slices, cookie, CompletionFlags::empty())

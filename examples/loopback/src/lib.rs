@@ -5,8 +5,8 @@
 //! the bytes. It is also the transport of core's tests and of the tests of the C tables: it implements everything that the
 //! specification requires of a reliable connection, and [fails on request](settings::Settings).
 //!
-//! It imports `dat-core` and `dat-provider-parts`, which has its completion queues, keys, copies and the thread for upcalls. Begin to read at `transport.rs`, with the documentation of `Transport` beside
-//! it. The modules, from the lowest to the highest:
+//! It imports `dat-core` and `dat-provider-parts`, which has its completion queues, keys, copies and the thread for upcalls. Begin to read
+//! at `transport.rs`, with the documentation of `Transport` beside it. The modules, from the lowest to the highest:
 //!
 //! | module | content |
 //! |---|---|

@@ -7,9 +7,9 @@
 //! Two tables: contestants over the network's loopback, where the engine has `near=off`, and contestants through memory of
 //! the host, where it has `near=auto`.
 //!
-//! `ours` measures through an IA of dat.conf, `raw` exchanges the engine's datagrams by bare sockets: the limit.
-//! `others` runs the installed tools. `api` compares the Rust API with the table in one process. `pair` starts processes, `table` holds figures and goals. Begin with `ours`. The crate
-//! imports `dat` and `softrxe-port`.
+//! `ours` measures through an IA of dat.conf, `raw` exchanges the engine's datagrams by bare sockets: the limit. `others` runs the
+//! installed tools. `api` compares the Rust API with the table in one process. `pair` starts processes, `table` holds figures and goals.
+//! Begin with `ours`. The crate imports `dat`, `dat-abi`, `dat-core` and `softrxe-port`.
 
 mod api;
 mod cost;

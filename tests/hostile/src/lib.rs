@@ -6,7 +6,7 @@
 //! network of its own ([`Identity`]). They exchange lines with the scenario on standard input and output. [`Figures`]
 //! shows what an attack costs its victim: memory, processor time, descriptors.
 //!
-//! The crate imports `dat`, `dat-tests` and, in its tests, `softrxe-port` and `softrxe-proto`. Begin with `tests/scaffold.rs`.
+//! The crate imports `dat`, `dat-tests`, `dat-untested` and, in its tests, `softrxe-port` and `softrxe-proto`. Begin with `tests/scaffold.rs`.
 //!
 //! The suite needs root, because only root can start processes of several users. Without root each test is
 //! [untested](dat_untested::untested). The filter `-E 'not package(dat-hostile)'` of nextest leaves the suite out.

@@ -1,7 +1,7 @@
 //! A test that cannot run where it is, as one that takes the superuser, must not look like a test that passed.
 //!
-//! Such a test calls [`untested`] and returns. It fails there, unless [`LIST`] names a file: then the file gets a line. `make test` and `make check` set
-//! the variable, and print the file at their end.
+//! Such a test calls [`untested`] and returns. It fails there, unless [`LIST`] names a file: then the file gets a line. `make test` and
+//! `make check` set the variable, and print the file at their end.
 #![forbid(unsafe_code)]
 
 use std::fmt::Display;

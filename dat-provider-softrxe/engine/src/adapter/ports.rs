@@ -87,7 +87,8 @@ pub(crate) struct Ports {
 
 impl Ports {
     /// Takes port 4791 of `local` if it is free, else another port and a mailbox from the process that holds 4791. Tries slots from
-    /// `first_slot` on. With `ring` the socket gets a receive ring where the kernel allows it. Returns the ports and the listener through which other processes watch this one.
+    /// `first_slot` on. With `ring` the socket gets a receive ring where the kernel allows it. Returns the ports and the listener through
+    /// which other processes watch this one.
     pub(crate) fn open(
         local: IpAddr,
         mtu: u16,

@@ -12,7 +12,7 @@ const UNDER_WAY: Duration = Duration::from_secs(60);
 /// Peers that are known, at most.
 const MOST: usize = 1024;
 
-/// See the module's documentation.
+/// When datagrams went over UDP, by peer.
 #[derive(Debug, Default)]
 pub(super) struct UdpDatagrams {
     /// When the latest one was sent.

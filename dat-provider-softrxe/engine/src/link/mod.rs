@@ -7,8 +7,8 @@
 //!
 //! The contract:
 //! * **Packets.** A link carries RoCEv2 packets from base transport header to ICRC. The sender always computes the ICRC; the receiver
-//!   checks it if [`Properties::checksummed`]. A link keeps the bounds of packets. A link may lose, repeat and reorder packets, which the reliable connection repairs. It
-//!   must not change or truncate a packet unless packets are checksummed.
+//!   checks it if [`Properties::checksummed`]. A link keeps the bounds of packets. A link may lose, repeat and reorder packets, which the
+//!   reliable connection repairs. It must not change or truncate a packet unless packets are checksummed.
 //! * **Calls.** All methods run under the adapter's lock and never block. [`Inbound::receive`] takes a bounded number of packets, so
 //!   that what they cause is transmitted before more are read.
 //! * **Room.** The engine makes packets only as long as [`Link::room`] permits: a packet that the engine made counts as sent. A

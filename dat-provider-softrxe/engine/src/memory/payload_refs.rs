@@ -1,5 +1,5 @@
-//! Payload that is sent from the consumer's memory without a copy: the kernel gathers a packet's headers from the engine's buffer and its payload from
-//! the consumer's memory.
+//! Payload that is sent from the consumer's memory without a copy: the kernel gathers a packet's headers from the engine's buffer and its
+//! payload from the consumer's memory.
 //!
 //! A reference to payload lives from the making of a run to its `sendmsg`, all of it under the engine's lock. Deregistration takes
 //! that lock too, so memory is not given back while it is referred to.
@@ -11,8 +11,8 @@ use softrxe_port::socket::MAX_SEGMENTS;
 use super::guard::CopyMethod;
 use super::range::Range;
 
-/// Shortest payload that this driver refers to, so that it is sent without a copy. A shorter one is copied: that costs less than two more pieces in the list
-/// (docs/performance.md).
+/// Shortest payload that this driver refers to, so that it is sent without a copy. A shorter one is copied: that costs less than two more
+/// pieces in the list (docs/performance.md).
 pub(crate) const MIN_REFERENCED: usize = 2048;
 /// Pieces of a run: each payload, and the bytes of the buffer before, between and behind them.
 const PIECES: usize = 2 * MAX_SEGMENTS + 1;

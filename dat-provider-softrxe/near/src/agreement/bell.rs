@@ -38,7 +38,8 @@ impl Wakes {
         })
     }
 
-    /// Returns whether a wake-up by the peer can be taken. Both processes have the other descriptor, so this one is not to read it.
+    /// Returns whether wake-ups by the peer can be [cleared](EventFd::clear). Only the descriptor that the peer signals is tested: the test
+    /// reads, and would take a wake-up of the other descriptor from the peer.
     pub(super) fn can_be_taken(&self) -> bool {
         self.own.is_cleared_at_once()
     }

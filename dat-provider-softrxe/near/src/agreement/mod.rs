@@ -1,8 +1,9 @@
 //! Agreement of two processes of one user on a channel.
 //!
-//! Each engine listens under a name of its address and slot, or of its GUID as well where another program has that one ([`Door`]). A process
-//! that wants a channel dials ([`Dial`]) and sends its HELLO at once. The other process checks it, creates the memory and two event descriptors and sends them with its own HELLO
-//! ([`Call::answer`]). The event descriptors then carry wake-ups, and the connection shows the end of the peer ([`Bell`]).
+//! Each engine listens under a name of its address and slot, or of its GUID as well where another program has that one ([`Door`]). A
+//! process that wants a channel dials ([`Dial`]) and sends its HELLO at once. The other process checks it, creates the memory and two event
+//! descriptors and sends them with its own HELLO ([`Call::answer`]). The event descriptors then carry wake-ups, and the connection shows
+//! the end of the peer ([`Bell`]).
 //!
 //! The process that answers creates all of them because a socket refuses descriptors until its process has checked the
 //! user at the other end. The dialler has done so before its HELLO leaves.
@@ -32,14 +33,14 @@ const LARGE_RINGS: usize = 64;
 /// Maximum number of channels of a process.
 pub const MAX_CHANNELS: usize = 256;
 
-/// An engine: what the processes of a host know each other by.
+/// An engine, as the processes of a host name it to each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct End {
     /// Address.
     pub ip: IpAddr,
     /// Top bits of its queue pair numbers.
     pub slot: u16,
-    /// GUID of its channel adapter; [`ANY_GUID`] where a call is for whoever has the address and slot.
+    /// GUID of its channel adapter; [`ANY_GUID`] where a call is for any engine with this address and slot.
     pub guid: u64,
 }
 

@@ -69,7 +69,7 @@ pub enum PortShareError {
     Io(#[from] io::Error),
 }
 
-/// See the module's documentation.
+/// The part that this process has in the port.
 #[derive(Debug)]
 pub enum PortShare {
     /// This process holds the port.

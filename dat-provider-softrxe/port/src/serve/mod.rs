@@ -254,7 +254,9 @@ fn sockets_from_systemd() -> Result<Vec<Socket>, ServeError> {
     let count = number("LISTEN_FDS").unwrap_or(0);
     let mut sockets = Vec::new();
     for index in 0..count.min(64) {
-        let socket = Socket::inherit(FIRST_FROM_SYSTEMD + index.cast_signed(), BUFFER)?;
+        // SAFETY: systemd opened these descriptors for this process, as LISTEN_PID says. `dat serve-port` is the only code here that takes
+        // them, once.
+        let socket = unsafe { Socket::inherit(FIRST_FROM_SYSTEMD + index.cast_signed(), BUFFER)? };
         let local = socket.local();
         if local.port() != ROCE_PORT || local.ip().is_unspecified() {
             return Err(ServeError::WrongSocket { local });

@@ -25,7 +25,7 @@ pub const MAX_RUN: usize = 65_507;
 
 const UDP_NO_CHECK6_RX: libc::c_int = 102;
 
-/// See the module's documentation. All methods take `&self` and may be called from any thread.
+/// A UDP socket with the options of RoCEv2. All methods take `&self` and may be called from any thread.
 #[derive(Debug)]
 pub struct Socket {
     /// Dropped before the socket is closed.
@@ -99,9 +99,12 @@ impl Socket {
 
     /// Takes the bound UDP socket that a process was started with as descriptor `fd`, and prepares it for reading.
     ///
+    /// # Safety
+    /// The process has had `fd` from its start, if it is open, and no other code of it owns the descriptor.
+    ///
     /// # Errors
     /// As `fcntl`, `setsockopt`, `getsockname`; for a descriptor that is no UDP socket.
-    pub fn inherit(fd: RawFd, buffer: usize) -> io::Result<Self> {
+    pub unsafe fn inherit(fd: RawFd, buffer: usize) -> io::Result<Self> {
         // SAFETY: plain system calls; the first one fails for a descriptor that is not open.
         unsafe {
             let flags = libc::fcntl(fd, libc::F_GETFL);
@@ -114,7 +117,7 @@ impl Socket {
         }
         set(fd, libc::IPPROTO_UDP, libc::UDP_GRO, 1)?;
         set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, buffer as libc::c_int)?;
-        // SAFETY: the descriptor is open, and the caller promises that this process has had it from its start.
+        // SAFETY: the descriptor is open, and the caller promises that nothing else owns it.
         let fd = CloseOnFork::new(|| Ok(unsafe { OwnedFd::from_raw_fd(fd) }))?;
         Self::adopt(fd)
     }

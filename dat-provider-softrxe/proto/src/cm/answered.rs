@@ -17,7 +17,7 @@ const MOST: usize = 8192;
 /// A request: the peer, its id of the connection, and the transaction of the REQ.
 pub(crate) type Request = (Peer, u32, u64);
 
-/// See the module's documentation.
+/// The requests that were answered in the last minute.
 #[derive(Debug, Default)]
 pub(crate) struct AnsweredRequests {
     known: HashSet<Request>,

@@ -1,7 +1,8 @@
 //! The engine: all protocol state of one local address.
 //!
-//! This file has its fields, events and deadlines; `verbs` has the verbs. `input` parses datagrams and finds their queue pair, `output` fills the
-//! driver's buffer, `near` has the records of channels, `near_post` the posts that make theirs at once, `near_datagram` those of datagrams, `cm`, `cm_message` and `cm_step` execute the connection manager, `timers` holds deadlines.
+//! This file has its fields, events and deadlines; `verbs` has the verbs. `input` parses datagrams and finds their queue pair, `output`
+//! fills the driver's buffer, `near` has the records of channels, `near_post` the posts that make theirs at once, `near_datagram` those of
+//! datagrams, `cm`, `cm_message` and `cm_step` execute the connection manager, `timers` holds deadlines.
 
 mod cm;
 mod cm_message;

@@ -138,9 +138,9 @@ fn general<M: Memory>(
 }
 
 impl<M: Memory> Engine<M> {
-    /// Begins to use channel `id` for connections with the engine of this CA GUID that sends from this address, which may be this engine. Connections that
-    /// are accepted or established before stay on the wire. `mtu` is the longest payload of a record; both engines have the
-    /// same.
+    /// Begins to use channel `id` for connections with the engine of this CA GUID that sends from this address, which may be this engine.
+    /// Connections that are accepted or established before stay on the wire. `mtu` is the longest payload of a record; both engines have
+    /// the same.
     ///
     /// # Errors
     /// `Invalid` for an MTU that is not a power of two from 256 to 32,768, and for an id that is in use.
@@ -199,8 +199,8 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Returns the channel that new connections with the engine of this CA GUID use. `source` is where its datagrams come from: anyone who
-    /// has connected to the engine knows its GUID, but no other user of the host can send from its port.
+    /// Returns the channel that new connections with the engine of this CA GUID use. `source` is where its datagrams come from: a
+    /// process that has connected to the engine knows its GUID, but no other user of the host can send from its port.
     #[must_use]
     pub fn near_to(&self, source: SocketAddr, guid: u64) -> Option<NearId> {
         let is_its = |c: &Channel| c.guid == guid && c.address == source;

@@ -500,6 +500,8 @@ impl Qp {
         self.fail(cx, Some(status));
     }
 
+    /// Handles the end of an RNR wait, or of a retransmission timeout: goes back to the oldest unanswered PSN, or fails the connection if that
+    /// was the last try. Over a channel nothing is lost, so a timeout only counts; one during which the peer read records does not.
     pub(super) fn requester_timeout<M: Memory>(
         &mut self,
         cx: &mut Context<'_, M>,

@@ -1,4 +1,5 @@
-//! Timeouts of the reliable connection: RNR codes and retransmission.
+//! Lengths of the timeouts of the reliable connection: RNR codes and retransmission. What happens when one expires is in `requester`
+//! (`requester_timeout`).
 
 use std::time::Duration;
 
@@ -27,11 +28,11 @@ pub(crate) fn retransmission(first: Duration, count: u32) -> Duration {
 
 /// Returns the number of our repetitions that take as long as `retries` repetitions every `each`. Ours are more frequent.
 pub(crate) fn repetitions(first: Duration, retries: u8, each: Duration) -> u8 {
-    let patience = each * (u32::from(retries) + 1);
+    let allowed = each * (u32::from(retries) + 1);
     let mut waited = Duration::ZERO;
     for count in 0..7 {
         waited += retransmission(first, u32::from(count));
-        if waited >= patience {
+        if waited >= allowed {
             return count.max(retries);
         }
     }

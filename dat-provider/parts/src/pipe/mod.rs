@@ -1,8 +1,9 @@
 //! A queue pair over an ordered, reliable pipe of messages. The owner brings frames to the peer and back; this brings sends to receives,
 //! executes RDMA and atomics under the checks of [`keys`](crate::keys), and completes, flushes and reports in the order that core needs.
 //!
-//! [`Qp`] does no I/O, [`session`] does it for streams of bytes. [`Qp::connected`] gets a channel whose receiver a thread of the owner drains, and [`Qp::received`] gets what the peer sent.
-//! A message without a posted receive waits for one, and with it what comes behind it. There are no windows, SRQs or datagrams.
+//! [`Qp`] does no I/O, [`session`] does it for streams of bytes. [`Qp::connected`] gets a channel whose receiver a thread of the owner
+//! drains, and [`Qp::received`] gets what the peer sent. A message without a posted receive waits for one, and with it what comes behind
+//! it. There are no windows, SRQs or datagrams.
 //!
 //! Lock order: a queue pair, the keys, a completion queue, the queue of upcalls.
 

@@ -1,6 +1,6 @@
 //! The function tables of 1.2 and 2.0 as C sees them: words in, a code out. Invalid arguments of a buggy program have
 //! no Rust type, so functions are data here (`functions`). Arguments are generated (`world`) and passed through the
-//! table one invalid one at a time ([`invalid_arguments`]) or at random ([`fuzz`]).
+//! table one invalid one at a time ([`invalid_arguments`]) or at random ([`fuzz()`]).
 
 mod end_during_connect;
 mod fields;

@@ -598,7 +598,7 @@ mod tests {
     }
 
     /// A thread sleeps as the leader while another one accepts a request for datagrams. The new channel's peer finds the flag of a thread
-    /// that is awake, so its datagrams would wake no one.
+    /// that is awake, so its datagrams would wake no thread.
     #[test]
     fn a_channel_that_comes_while_a_leader_sleeps_wakes_it() {
         let hub = test_hub("127.77.5.10");

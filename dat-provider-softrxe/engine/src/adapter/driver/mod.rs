@@ -6,10 +6,11 @@
 //!   connections, for timers. While consumers poll it sleeps for fixed times, because each datagram would wake a thread that sleeps on the socket.
 //!   These times are short at first where a CNO watches a completion queue: its consumer may sleep in poll(2).
 //!   While a leader sleeps on the descriptors it rests.
-//! * Where more threads are runnable than there are processors ([`oversubscription`](crate::adaptive::oversubscription)) the helper
-//!   asks for short time slices, sleeps longer than it works, and sleeps only briefly when consumers begin to poll; and a consumer yields or pauses between empty polls.
-//! * The helper, a leader, or a spinning waiter without a completion queue runs upcalls, with the lock released and one of them at a time: core gets the events of a connection
-//!   in order.
+//! * Where more threads are runnable than there are processors ([`oversubscription`](crate::adaptive::oversubscription)) the helper asks
+//!   for short time slices, sleeps longer than it works, and sleeps only briefly when consumers begin to poll; and a consumer yields or
+//!   pauses between empty polls.
+//! * The helper, a leader, or a spinning waiter without a completion queue runs upcalls, with the lock released and one of them at a time:
+//!   core gets the events of a connection in order.
 //!
 //! What a consumer leaves undone (acknowledgements held back for its reply, posts that wait for more) is transmitted with its next
 //! call, at the latest when the helper ends its sleep, or when a datagram wakes the thread that watches the descriptors. A poll that

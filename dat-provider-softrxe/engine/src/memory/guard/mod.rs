@@ -129,7 +129,8 @@ pub(crate) unsafe fn read(
     match method {
         // SAFETY: the caller's promises.
         CopyMethod::Direct => unsafe { recovery::copy(to, from, length) },
-        CopyMethod::Kernel => kernel::read(from, to, length),
+        // SAFETY: the same.
+        CopyMethod::Kernel => unsafe { kernel::read(from, to, length) },
     }
 }
 
@@ -147,7 +148,8 @@ pub(crate) unsafe fn write(
     match method {
         // SAFETY: the caller's promises.
         CopyMethod::Direct => unsafe { recovery::copy(to, from, length) },
-        CopyMethod::Kernel => kernel::write(to, from, length),
+        // SAFETY: the same.
+        CopyMethod::Kernel => unsafe { kernel::write(to, from, length) },
     }
 }
 
@@ -171,7 +173,8 @@ pub(crate) unsafe fn store(method: CopyMethod, to: usize, bytes: &[u8]) -> Resul
     match method {
         // SAFETY: as for `write`.
         CopyMethod::Direct => unsafe { recovery::store(to, bytes) },
-        CopyMethod::Kernel => kernel::write(to, bytes.as_ptr() as usize, bytes.len()),
+        // SAFETY: as for `write`; the source is `bytes`.
+        CopyMethod::Kernel => unsafe { kernel::write(to, bytes.as_ptr() as usize, bytes.len()) },
     }
 }
 
@@ -193,7 +196,8 @@ pub(crate) unsafe fn update(
             // SAFETY: as for `write`.
             let direct = || unsafe { recovery::update(at, &mut f) };
             let done = signals::with_faults_unblocked(direct);
-            done.unwrap_or_else(|| kernel::update(at, f))
+            // SAFETY: as for `write`.
+            done.unwrap_or_else(|| unsafe { kernel::update(at, f) })
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Head {
     pub(super) port: u16,
 }
 
-/// See the module's documentation. A forked child does not have the memory.
+/// The memory of a ring, mapped as long as this lives. A forked child does not have it.
 #[derive(Debug)]
 pub(super) struct Memory(NonNull<u8>);
 

@@ -28,7 +28,7 @@ use reader::Reader;
 
 pub use reader::Counters;
 
-/// See the module's documentation.
+/// A receive ring: the memory, the program that fills it, and their reader.
 #[derive(Debug)]
 pub(super) struct Ring {
     socket: RawFd,

@@ -40,7 +40,7 @@ const LOST_AFTER: Duration = Duration::from_secs(1);
 /// Empty datagrams that are skipped in one call.
 const MAX_EMPTY: usize = 16;
 
-/// See the module's documentation.
+/// The reading side of a ring and of the socket beside it.
 #[derive(Debug)]
 pub(super) struct Reader {
     ipv6: bool,
