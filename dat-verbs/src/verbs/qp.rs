@@ -5,10 +5,10 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
+use dat_arena::Mutex;
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::iov::LmrTriplet;
 use dat_core::transport::{Op, QpCaps, Request, Token};
-use parking_lot::Mutex;
 
 use crate::Verbs;
 use crate::convert;
