@@ -170,6 +170,37 @@ fn the_low_watermark_is_reported_once_per_arming() {
     assert_eq!(asynchronous(&server), None);
 }
 
+/// dat_srq_set_lw: "at once" also if the messages have arrived and the consumer has not taken them. rdma_rxe, as this transport, looks at the
+/// limit only when a message takes a receive: with none left it would never report.
+#[test]
+fn messages_that_nobody_took_yet_count_for_the_low_watermark() {
+    let (client, server) = (Side::open(), Side::open());
+    let srq = Srq::create(server.ia, server.pz, &ATTR).unwrap();
+    let (from, to) = (client.ep(), srq_ep(&server, srq));
+    join(&client, from, &server, to, 404);
+    for n in 0..8 {
+        srq.post_recv(&[], n).unwrap();
+    }
+    for _ in 0..4 {
+        from.post_send(&[], 0, NONE).unwrap();
+    }
+    srq.set_low_watermark(4).unwrap();
+    assert_eq!(asynchronous(&server), None);
+    srq.set_low_watermark(0).unwrap();
+    for _ in 0..4 {
+        from.post_send(&[], 0, NONE).unwrap();
+    }
+    srq.set_low_watermark(4).unwrap();
+    let low = Event::Async {
+        number: AsyncEvent::ProviderInternalError,
+        handle: srq.handle(),
+        reason: 2,
+    };
+    assert_eq!(asynchronous(&server), Some(low));
+    assert_eq!(asynchronous(&server), None);
+    assert_eq!(all(server.recv).len(), 8);
+}
+
 /// dat_srq_resize: INVALID_STATE for a size below the outstanding receives or the low watermark.
 #[test]
 fn resize_keeps_what_is_outstanding() {

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
+use dat_arena::Mutex;
 use dat_core::attr::AdapterAttr;
 use dat_core::transport::Token;
 use dat_core::upcall::Upcalls;
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use crate::Verbs;

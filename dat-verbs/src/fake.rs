@@ -403,5 +403,9 @@ unsafe extern "C" fn init_qp_attr(
         attr.pkey_index = PARTITION;
         *mask |= qp_mask::PKEY_INDEX | qp_mask::PORT | qp_mask::ACCESS_FLAGS;
     }
+    if attr.qp_state == ibv_qp_state::IBV_QPS_RTS {
+        attr.max_rd_atomic = 8;
+        *mask |= qp_mask::MAX_RD_ATOMIC;
+    }
     0
 }

@@ -10,7 +10,7 @@
 //! * `convert` translates between DAT and verbs, `settings` parses `ia_params`, `find` locates the device;
 //! * `park` sleeps for a waiter, `epoll` waits for descriptors, `attributes` and `counters` answer queries.
 //!
-//! The crate may import `dat-core`, `dat-handshake` and `dat-os`. Unsafe code stands in `sys`, `verbs`, `cm`
+//! The crate may import `dat-arena`, `dat-core`, `dat-handshake` and `dat-os`. Unsafe code stands in `sys`, `verbs`, `cm`
 //! and the files that call C (`open`, `find`).
 //!
 //! **Device removal**: every connection reports Broken, and all later operations fail. The consumer closes the IA.

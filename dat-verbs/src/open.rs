@@ -4,10 +4,10 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Once};
 
+use dat_arena::Mutex;
 use dat_core::error::Result;
 use dat_core::ia_params::IaParams;
 use dat_core::upcall::Upcalls;
-use parking_lot::Mutex;
 
 use crate::Verbs;
 use crate::adapter::{Adapter, Shared};

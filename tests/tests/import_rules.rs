@@ -34,7 +34,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "softrxe-engine",
         ],
     ),
-    ("dat-verbs", &["dat-core", "dat-handshake", "dat-os"]),
+    (
+        "dat-verbs",
+        &["dat-arena", "dat-core", "dat-handshake", "dat-os"],
+    ),
     ("dat-loopback", &["dat-core", "dat-provider-parts"]),
     ("dat-loopback-provider", &["dat-provider", "dat-loopback"]),
     ("dat-faulty-loopback", &["dat-core", "dat-provider-parts"]),

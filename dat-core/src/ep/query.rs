@@ -298,6 +298,24 @@ impl<T: Transport> Ep<T> {
         });
     }
 
+    /// Takes the receives of `srq` that have completed into the event queues. The caller holds no lock.
+    #[cold]
+    pub(crate) fn gather_receives_of(srq: &'static Srq<T>) {
+        T::arenas().ep.for_each(|_, ep| {
+            let evd = {
+                let side = ep.connection.lock();
+                let takes = same(side.parts.srq, Some(srq));
+                side.parts
+                    .recv_evd
+                    .or(side.internal_evd.0)
+                    .filter(|_| takes)
+            };
+            if let Some(evd) = evd {
+                evd.gather();
+            }
+        });
+    }
+
     /// Returns the receives posted to the endpoint and not complete, and the buffers that arriving messages span
     /// (dat_ep_recv_query). `u32::MAX` is `DAT_VALUE_UNKNOWN`: always for the second, on an SRQ for the first too,
     /// since no transport reports them.

@@ -312,7 +312,7 @@ impl<T: Transport> Srq<T> {
     /// `DAT_INVALID_PARAMETER` above the size of the queue, `DAT_MODEL_NOT_SUPPORTED` if the transport does not
     /// report it.
     pub fn set_low_watermark(&'static self, low_watermark: u32) -> Result<()> {
-        let at_once = {
+        let mut is_low = {
             let mut inner = self.inner.lock();
             let queue = inner.queue.clone().ok_or(DEAD)?;
             if low_watermark > inner.max_recv_dtos {
@@ -324,7 +324,13 @@ impl<T: Transport> Srq<T> {
             inner.low_watermark = (low_watermark != 0).then_some(low_watermark);
             at_once
         };
-        if at_once {
+        if !is_low && low_watermark != 0 {
+            // Messages that nobody took yet leave fewer receives than were counted, and a device need not look at the limit before
+            // the next message takes one (rdma_rxe).
+            Ep::gather_receives_of(self);
+            is_low = self.slots.taken() < low_watermark;
+        }
+        if is_low {
             self.announce_low();
         }
         Ok(())

@@ -6,9 +6,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use dat_arena::Mutex;
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::transport::{Completion, Token};
-use parking_lot::{Mutex, RwLock};
 
 use crate::adapter::{Adapter, EventHandler, EventTarget, Shared};
 use crate::convert;
@@ -29,7 +29,7 @@ pub struct Cq {
     /// True for a device of rdma_rxe.
     soft: bool,
     /// The endpoint of each queue pair on an SRQ, by queue pair number: completions do not carry it.
-    shared: RwLock<HashMap<u32, Token>>,
+    shared: Mutex<HashMap<u32, Token>>,
     has_shared: AtomicBool,
 }
 
@@ -126,7 +126,7 @@ impl Cq {
                 watching: Mutex::new(false),
                 sleeper: Mutex::new(None),
             }),
-            shared: RwLock::new(HashMap::new()),
+            shared: Mutex::new(HashMap::new()),
             has_shared: AtomicBool::new(false),
         })
     }
@@ -156,18 +156,18 @@ impl Cq {
 
     #[inline(never)]
     fn look_up(&self, qp_num: u32) -> Token {
-        self.shared.read().get(&qp_num).copied().unwrap_or_default()
+        self.shared.lock().get(&qp_num).copied().unwrap_or_default()
     }
 
     /// Maps completions of `qp_num` to `token` from now on.
     pub(crate) fn attach(&self, qp_num: u32, token: Token) {
-        self.shared.write().insert(qp_num, token);
+        self.shared.lock().insert(qp_num, token);
         self.has_shared.store(true, Ordering::Relaxed);
     }
 
     /// Removes the mapping of `qp_num`, unless another endpoint has taken the number.
     pub(crate) fn detach(&self, qp_num: u32, token: Token) {
-        let mut shared = self.shared.write();
+        let mut shared = self.shared.lock();
         if shared.get(&qp_num) == Some(&token) {
             shared.remove(&qp_num);
         }

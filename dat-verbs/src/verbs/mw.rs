@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use dat_arena::Mutex;
 use dat_core::error::{Error, Kind, Result};
 use dat_core::rmr::Scope;
-use parking_lot::Mutex;
 
 use crate::convert;
 use crate::sys::{self, ibv_mw_type as mw_type, ibv_wr_opcode as opcode};

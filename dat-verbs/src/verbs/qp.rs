@@ -3,12 +3,13 @@
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use dat_arena::Mutex;
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::iov::LmrTriplet;
 use dat_core::transport::{Op, QpCaps, Request, Token};
-use parking_lot::Mutex;
 
 use crate::Verbs;
 use crate::convert;
@@ -27,6 +28,9 @@ pub struct Qp {
     /// the others: siw reads into the first segment, and reports success.
     max_read_iov: usize,
     atomics: bool,
+    /// False once it is connected to a peer that serves no RDMA Read, or for an endpoint that issues none. A device need not complete a
+    /// Read then: rdma_rxe leaves it in the queue for ever, with all requests behind it.
+    reads: AtomicBool,
     immediate_data: bool,
     pub(crate) caps: QpCaps,
     pub(crate) token: Token,
@@ -141,6 +145,7 @@ impl Qp {
             max_inline: init.cap.max_inline_data.min(wanted.max_inline_data).into(),
             max_read_iov: shared.attr.max_iov_rdma_read as usize,
             atomics: shared.attr.atomics,
+            reads: AtomicBool::new(true),
             immediate_data: shared.attr.immediate_data,
             caps: *caps,
             token,
@@ -250,6 +255,7 @@ impl Qp {
         mask = attr_for(&mut attr)?;
         if mask & qp_mask::MAX_RD_ATOMIC != 0 {
             attr.max_rd_atomic = attr.max_rd_atomic.min(limits.reads_out);
+            self.record_reads(attr.max_rd_atomic);
         }
         if mask & qp_mask::TIMEOUT != 0
             && let Some(timeout) = settings.ack_timer
@@ -308,6 +314,7 @@ impl Qp {
         attr = zeroed_attr(state::IBV_QPS_RTS);
         attr.sq_psn = Path::PSN;
         attr.max_rd_atomic = limits.reads_out;
+        self.record_reads(limits.reads_out);
         attr.timeout = settings.ack_timer.unwrap_or(Path::ACK_TIMER);
         attr.retry_cnt = settings.retry;
         attr.rnr_retry = settings.rnr_retry;
@@ -318,6 +325,12 @@ impl Qp {
             | qp_mask::RETRY_CNT
             | qp_mask::RNR_RETRY;
         self.modify("RTS", &mut attr, mask)
+    }
+
+    /// Records how many RDMA Reads and atomics may be outstanding. The store may be relaxed: no request is posted before the report that
+    /// the connection is established.
+    fn record_reads(&self, at_a_time: u8) {
+        self.reads.store(at_a_time != 0, Ordering::Relaxed);
     }
 
     /// Moves to ERR: outstanding work completes as flushed.
@@ -404,6 +417,11 @@ impl Qp {
                 }
                 Op::CompareSwap { .. } | Op::FetchAdd { .. } if !self.atomics => {
                     return Err(Error::of(Kind::ModelNotSupported));
+                }
+                Op::RdmaRead(_) | Op::CompareSwap { .. } | Op::FetchAdd { .. }
+                    if !self.reads.load(Ordering::Relaxed) =>
+                {
+                    return Err(Error::of(Kind::NotImplemented));
                 }
                 Op::SendWithImmediate(data) => {
                     flags |= inline;

@@ -2,8 +2,8 @@
 
 use std::ptr::NonNull;
 
+use dat_arena::Mutex;
 use dat_core::error::{Result, Subtype};
-use parking_lot::Mutex;
 
 use crate::convert;
 use crate::sys;

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
+use dat_arena::Mutex;
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::transport::{Connect, Token};
 use dat_core::upcall::ConnOutcome;
 use dat_handshake::rdma_cm;
-use parking_lot::Mutex;
 
 use crate::adapter::{EventHandler, EventTarget, Shared};
 use crate::cm::addr;

@@ -6,11 +6,11 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
+use dat_arena::Mutex;
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::transport::{Connect, Token};
 use dat_core::upcall::{ConnOutcome, DatagramOutcome};
 use dat_handshake::{Caller, rdma_cm};
-use parking_lot::Mutex;
 
 use crate::adapter::{EventHandler, EventTarget, Shared};
 use crate::cm::addr;

@@ -7,7 +7,7 @@
 
 use std::thread::JoinHandle;
 
-use parking_lot::Mutex;
+use dat_arena::Mutex;
 
 use crate::cm::rdma::id::CmId;
 

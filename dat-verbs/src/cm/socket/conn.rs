@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use dat_arena::Mutex;
 use dat_core::error::{Error, Kind, Result};
 use dat_core::transport::{Connect, Token};
 use dat_core::upcall::ConnOutcome;
-use parking_lot::Mutex;
 
 use crate::adapter::{EventHandler, EventTarget, Shared};
 use crate::cm::socket::gid::Choice;

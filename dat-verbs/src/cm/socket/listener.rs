@@ -6,10 +6,10 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dat_arena::Mutex;
 use dat_core::error::{Result, Subtype};
 use dat_core::transport::Token;
 use dat_core::upcall::Arrival;
-use parking_lot::Mutex;
 
 use crate::adapter::{EventHandler, EventTarget, Shared};
 use crate::cm::addr;

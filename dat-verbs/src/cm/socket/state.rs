@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use dat_arena::Mutex;
 
 use crate::cm::socket::stage::{Input, Stage};
 use crate::cm::socket::stream::{Received, Stream};

@@ -1,5 +1,4 @@
-use std::sync::atomic::Ordering;
-
+use dat_core::iov::RmrTriplet;
 use dat_core::transport::WrId;
 
 use super::*;
@@ -66,4 +65,37 @@ fn a_connection_uses_the_partition_of_its_path() {
         |attr: &mut sys::ibv_qp_attr| Ok(id.qp_attr(attr).expect("the fake always answers"));
     qp.to_rts(limits, attr_for).unwrap();
     assert_eq!(partition(), fake::PARTITION);
+}
+
+/// rdma_rxe leaves such a request in the queue: it never completes, and nothing behind it.
+#[test]
+fn reads_are_refused_where_the_connection_has_none() {
+    let adapter = fake::adapter("");
+    let id = CmId::new(&adapter.shared.channel, 1, PortSpace::Connection).unwrap();
+    let attr_for =
+        |attr: &mut sys::ibv_qp_attr| Ok(id.qp_attr(attr).expect("the fake always answers"));
+    let remote = RmrTriplet::default();
+    for reads_out in [0, 1] {
+        let qp = queue_pair(&adapter);
+        let limits = PathLimits {
+            reads_in: 1,
+            reads_out,
+        };
+        qp.to_rts(limits, attr_for).unwrap();
+        let post = |op| {
+            qp.post_send(&Request {
+                id: WrId(1),
+                op,
+                iov: &[],
+                length: 0,
+                signaled: true,
+                solicited: false,
+                fence: false,
+            })
+        };
+        let refused = (reads_out == 0).then_some(Error::of(Kind::NotImplemented));
+        assert_eq!(post(Op::RdmaRead(remote)).err(), refused);
+        assert_eq!(post(Op::RdmaWrite(remote)), Ok(()));
+        assert_eq!(post(Op::Send), Ok(()));
+    }
 }
