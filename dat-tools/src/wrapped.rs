@@ -1,6 +1,7 @@
 //! Runs a program, unmodified, with a dat.conf in which the name of an IA means a filter.
 
 use std::fs::{DirBuilder, File};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -36,9 +37,10 @@ impl Folder {
     /// The path cannot be made, or cannot be written into `ia_params`.
     pub(crate) fn new() -> Outcome<Self> {
         let parent = std::env::temp_dir();
-        let process = std::process::id();
-        for number in 0..100 {
-            let path = parent.join(format!("dat-{process}-{number}"));
+        for _ in 0..100 {
+            // Any user could take names that can be foreseen. The hash of nothing is random: its keys are.
+            let random = RandomState::new().build_hasher().finish();
+            let path = parent.join(format!("dat-{random:016x}"));
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => {
                     let folder = Self(path);
@@ -54,11 +56,7 @@ impl Folder {
                 }
             }
         }
-        Err(format!(
-            "{} is full of old dat-* folders; remove them",
-            parent.display()
-        )
-        .into())
+        Err(format!("{} has no free name for a folder", parent.display()).into())
     }
 
     /// Returns the path of a file in the folder.
@@ -264,6 +262,22 @@ mod tests {
     use dat_registry::search::Found;
 
     use super::*;
+
+    /// Another user knows the number that the next process gets.
+    #[test]
+    fn folders_of_another_user_leave_a_name_for_one_of_this_command() {
+        let process = std::process::id();
+        let names = (0..100).map(|number| format!("dat-{process}-{number}"));
+        let taken: Vec<_> = names.map(|name| std::env::temp_dir().join(name)).collect();
+        taken
+            .iter()
+            .for_each(|path| std::fs::create_dir(path).expect("a folder"));
+        let made = Folder::new();
+        taken
+            .iter()
+            .for_each(|path| std::fs::remove_dir(path).expect("a folder"));
+        assert!(made.is_ok(), "{:?}", made.err());
+    }
 
     #[test]
     fn programs_that_ask_for_thread_safety_get_the_filter_too() {

@@ -75,6 +75,7 @@ const ORDER: &[&str] = &[
     "transport",
     // Tests with whole engines.
     "adapter::near::tests",
+    "adapter::maintenance::tests",
 ];
 
 /// Modules whose files import from their parent: one concept in several files.

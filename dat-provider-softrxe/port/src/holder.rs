@@ -36,11 +36,13 @@ const MAX_EARLY: usize = 256;
 const READ_BATCH: usize = 64;
 /// The same for members of several users, which may send without an end. Datagrams wait meanwhile.
 const READ_BATCH_ALL_USERS: usize = 4;
-/// Pause between two calls of [`Holder::poll_members`] for claims that may not have been read yet, with members of several users: any host can
-/// name a slot without an owner.
+/// Pause after calls of [`Holder::poll_members`] for claims that may not have been read yet, where that may have left some: any host can name a slot
+/// without an owner.
 const CATCH_UP_PAUSE: Duration = Duration::from_millis(5);
 /// Maximum calls of [`Holder::poll_members`] in `catch_up`; each handles at most 256 descriptors.
 const CATCH_UP_ROUNDS: usize = 16;
+/// Time after which there are no more of them.
+const CATCH_UP_TIME: Duration = Duration::from_millis(20);
 /// Requested send buffer for a member in bytes; the kernel may give less (net.core.wmem_max).
 const BUFFER: libc::c_int = 4 << 20;
 /// The same for members of several users. The kernel keeps up to twice as much for each member that does not read.
@@ -70,7 +72,8 @@ pub struct Holder {
     data_port: u16,
     packet: Vec<u8>,
     no_wait_until: Option<Instant>,
-    caught_up: Option<Instant>,
+    /// When [`Holder::catch_up`] last left packets unread, or may have.
+    left_unread: Option<Instant>,
     grace_until: Option<Instant>,
     /// Datagrams for members of the earlier holder that have not joined yet, in the order of arrival.
     early: Vec<Early>,
@@ -140,7 +143,7 @@ impl Holder {
             data_port: 0,
             packet: Vec::with_capacity(8192),
             no_wait_until: None,
-            caught_up: None,
+            left_unread: None,
             grace_until: None,
             early: Vec::new(),
         })
@@ -248,25 +251,32 @@ impl Holder {
     }
 
     /// Reads all packets that members sent before this call. Members of several users wait for the answers to their claims, so this is
-    /// not needed for them, except for a moment after a restart of the holder.
+    /// not needed for them, except for a moment after a restart of the holder. Members may also send without an end: a call that follows at once
+    /// reads nothing then.
     fn catch_up(&mut self) {
-        if self.trust == Trust::Everyone {
-            let now = Instant::now();
-            if self
-                .caught_up
-                .is_none_or(|last| last + CATCH_UP_PAUSE <= now)
-            {
-                self.poll_members();
-                self.caught_up = Some(Instant::now());
-            }
+        let begin = Instant::now();
+        if self
+            .left_unread
+            .is_some_and(|last| begin < last + CATCH_UP_PAUSE)
+        {
             return;
         }
-        for _ in 0..CATCH_UP_ROUNDS {
+        let rounds = if self.trust == Trust::Everyone {
+            1
+        } else {
+            CATCH_UP_ROUNDS
+        };
+        for _ in 0..rounds {
             if !self.ready.is_readable() {
+                self.left_unread = None;
                 return;
             }
             self.poll_members();
+            if begin.elapsed() >= CATCH_UP_TIME {
+                break;
+            }
         }
+        self.left_unread = Some(Instant::now());
     }
 
     fn admit(&mut self, connection: CloseOnFork<OwnedFd>) {

@@ -114,9 +114,9 @@ impl Liveness {
     }
 }
 
-/// Returns whether an engine of this user has a slot of `ip`.
+/// Returns whether an engine of this user has a slot of `ip`. Any user can take the name of one.
 pub(crate) fn engines_have(ip: IpAddr) -> bool {
-    names::any_begins_with(&names::user_name(ip, "life/"))
+    names::own_user_listens(Kind::Stream, &names::user_name(ip, "life/"))
 }
 
 fn name(ip: IpAddr, slot: u16) -> String {
@@ -240,6 +240,60 @@ mod tests {
             liveness.admit(poll_set);
         }
         looks
+    }
+
+    /// Runs `test` while a process of another user listens under `name`.
+    fn beside_a_foreign_listener(name: &str, test: impl FnOnce()) {
+        // SAFETY: all-zero is a valid address.
+        let mut at: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+        at.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        for (to, from) in at.sun_path[1..].iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        let length = std::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
+        let mut fds = [0; 2];
+        // SAFETY: plain system calls, in the child no others.
+        unsafe {
+            assert_eq!(libc::pipe(fds.as_mut_ptr()), 0);
+            let child = libc::fork();
+            if child == 0 {
+                let fd = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0);
+                let listens = libc::setresuid(65_534, 65_534, 65_534) == 0
+                    && libc::bind(fd, (&raw const at).cast(), length as libc::socklen_t) == 0
+                    && libc::listen(fd, 5) == 0;
+                libc::write(fds[1], [u8::from(listens)].as_ptr().cast(), 1);
+                libc::pause();
+                libc::_exit(0);
+            }
+            let mut listens = 0_u8;
+            libc::read(fds[0], (&raw mut listens).cast(), 1);
+            let tested = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                assert_eq!(listens, 1);
+                test();
+            }));
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+            for fd in fds {
+                libc::close(fd);
+            }
+            tested.unwrap();
+        }
+    }
+
+    /// A call that opens an adapter waits for an engine of its user, so no other user may look like one.
+    #[test]
+    fn a_name_of_another_user_is_no_engine_of_this_one() {
+        if own_uid() != 0 {
+            dat_untested::untested("it takes root");
+            return;
+        }
+        let ip: IpAddr = "127.77.8.9".parse().unwrap();
+        assert!(!engines_have(ip));
+        beside_a_foreign_listener(&name(ip, 5), || {
+            assert!(!engines_have(ip));
+            let _own = Liveness::listen(ip, 6).unwrap();
+            assert!(engines_have(ip));
+        });
     }
 
     fn listen(ip: IpAddr, poll_set: &PollSet) -> Liveness {

@@ -5,6 +5,7 @@
 //! begins with the well-known one. A process that finds an untrusted user or no listener at the well-known name searches the
 //! kernel's list for random names.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,18 +38,27 @@ pub fn system_name(ip: IpAddr) -> String {
     format!("{NAMES}system/{ip}/port")
 }
 
-/// Returns whether a process of the network namespace has a name that begins with `prefix`; false if the kernel does not show it.
-pub(crate) fn any_begins_with(prefix: &str) -> bool {
-    let Ok(list) = std::fs::File::open("/proc/net/unix") else {
+/// Returns whether a process of the own user accepts connections under `prefix` and a number; false if the kernel does not show the names.
+pub(crate) fn own_user_listens(kind: Kind, prefix: &str) -> bool {
+    let Ok(list) = std::fs::File::open(LIST) else {
         return false;
     };
-    // The last word of a line; `@` stands for the zero byte of an abstract name.
-    let wanted = format!(" @{prefix}");
-    let mut lines = BufReader::new(list).split(b'\n').map_while(Result::ok);
-    lines.any(|line| {
-        line.windows(wanted.len())
-            .any(|part| part == wanted.as_bytes())
-    })
+    let listens = |name: &String| connect_exact(kind, name, Trust::Own).is_ok();
+    let names = numbered(BufReader::new(list), prefix);
+    names.iter().take(MAX_TRIED).any(listens)
+}
+
+/// Returns the names in a list in the format of /proc/net/unix that consist of `prefix` and a number.
+fn numbered(list: impl BufRead, prefix: &str) -> BTreeSet<String> {
+    let lines = list.split(b'\n').map_while(Result::ok);
+    let name = |line: Vec<u8>| {
+        let line = String::from_utf8_lossy(&line);
+        // `@` stands for the zero byte of an abstract name.
+        let name = line.split(' ').next_back()?.strip_prefix('@')?;
+        let number = name.strip_prefix(prefix)?;
+        number.parse::<u16>().ok().map(|_| name.to_owned())
+    };
+    lines.filter_map(name).collect()
 }
 
 fn address(name: &str) -> io::Result<SocketAddr> {

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::message::Destination;
+use crate::slot::SLOTS;
 
 /// A process that can claim slots and services.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -116,6 +117,10 @@ impl Registry {
     /// many. If all processes belong to one user, `owner` gets it when the other one releases it: the end of that
     /// process may not have been noticed yet.
     pub fn claim(&mut self, what: Destination, owner: Owner, uid: u32) -> bool {
+        // A message that names no engine leads to slot 0. It may be another user's.
+        if matches!(what, Destination::Slot(slot) if !(1..SLOTS).contains(&slot)) {
+            return false;
+        }
         if let Some((has, _)) = self.owners.get(&what) {
             let has = *has == owner;
             if !has && self.shared_slots.is_none() {
@@ -277,6 +282,20 @@ mod tests {
             begin.elapsed()
         };
         [once(), once(), once()].into_iter().min().unwrap()
+    }
+
+    #[test]
+    fn a_slot_that_no_engine_has_is_given_to_nobody() {
+        for mut registry in [
+            Registry::default(),
+            Registry::with_quotas(Quotas::default()),
+        ] {
+            for slot in [0, SLOTS, u16::MAX] {
+                assert!(!registry.claim(Destination::Slot(slot), A, 1), "{slot}");
+                assert_eq!(registry.owner(Destination::Slot(slot)), None);
+            }
+            assert!(registry.claim(Destination::Slot(SLOTS - 1), A, 1));
+        }
     }
 
     /// Any process can join a holder for all users and end, thousands of times a second.

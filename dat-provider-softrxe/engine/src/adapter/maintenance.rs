@@ -20,6 +20,9 @@ const DIAL_CHECK: Duration = Duration::from_millis(1);
 /// How long the last packets of a process may take to arrive after its end, and reads until they have, at most.
 const FINAL_PACKETS: Duration = Duration::from_millis(20);
 const MAX_FINAL_READS: usize = 1000;
+/// Time after which these reads end, and reads before that: other processes may send without an end, and the adapter is locked meanwhile.
+const FINAL_READS_TIME: Duration = Duration::from_millis(100);
+const MIN_FINAL_READS: usize = 16;
 
 impl Hub {
     /// Takes over port 4791 if its holder is gone, or joins the process that took it over.
@@ -223,9 +226,10 @@ impl Hub {
 
     /// Receives the last packets of peers that are `gone`. Returns whether there are still connections to them.
     fn drain_final(&self, state: &mut State, gone: &[LocalPeer]) -> bool {
-        let now = clock::now();
-        for _ in 0..MAX_FINAL_READS {
-            if !state.receive(now, true) {
+        let (begin, now) = (Instant::now(), clock::now());
+        for reads in 0..MAX_FINAL_READS {
+            let late = reads >= MIN_FINAL_READS && begin.elapsed() >= FINAL_READS_TIME;
+            if late || !state.receive(now, true) {
                 break;
             }
             state.transmit(now, false);
@@ -248,3 +252,6 @@ impl State {
         forget_gone(&mut self.engine, now, gone);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,19 +57,21 @@ impl Socket {
             Ok(unsafe { OwnedFd::from_raw_fd(fd) })
         })?;
         let raw = fd.as_raw_fd();
+        // DF, and the netdev's MTU: any host can forge the ICMP message from which the kernel learns that of a path. With that of
+        // IP_PMTUDISC_DO one such message would refuse every longer packet to a peer for ten minutes.
         if ip.is_ipv4() {
             set(
                 raw,
                 libc::IPPROTO_IP,
                 libc::IP_MTU_DISCOVER,
-                libc::IP_PMTUDISC_DO,
+                libc::IP_PMTUDISC_PROBE,
             )?;
         } else {
             set(
                 raw,
                 libc::IPPROTO_IPV6,
                 libc::IPV6_MTU_DISCOVER,
-                libc::IP_PMTUDISC_DO,
+                libc::IPV6_PMTUDISC_PROBE,
             )?;
             set(raw, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)?;
             set(raw, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
