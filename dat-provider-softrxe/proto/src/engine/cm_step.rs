@@ -78,10 +78,16 @@ impl<M: Memory> Engine<M> {
             return;
         }
         match next {
-            // A refused request: the peer has not shown that it receives answers.
+            // A refused request: the peer has not shown that it receives answers. After an MRA it repeats the request late, and the
+            // answer may have been lost.
             State::TimeWait if step.actions.contains(&Action::SendRej) => {
+                let kept_for = match state {
+                    State::MraSent => request_lifetime_after_mra(),
+                    _ => TIME_WAIT,
+                };
                 self.cm.release_qp(id);
-                self.keep_request(id, now + TIME_WAIT);
+                self.cm.pending.answered(id, now + kept_for);
+                self.arm_requests();
             }
             State::TimeWait | State::DreqSent | State::PassedOn => {
                 let kept_for = match (next, state) {
