@@ -7,7 +7,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::pair::{Packet, Pair};
-use softrxe_proto::{CmEventKind, RejectReason, service_id};
+use common::stranger;
+use softrxe_proto::wire::cm::{Answered, CmMessage, Mra};
+use softrxe_proto::{Accept, CmEventKind, Qpn, RejectReason, service_id};
 
 const MRA: u16 = 0x11;
 const REJ: u16 = 0x12;
@@ -16,6 +18,17 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The attribute id is after BTH and DETH.
 fn is(attribute: u16, packet: &Packet) -> bool {
     packet.bytes.len() == 280 && packet.bytes[20 + 16..20 + 18] == attribute.to_be_bytes()
+}
+
+/// Returns the service timeout of 2.4 hours.
+fn longest_mra(message: Answered, local_id: u32, remote_id: u32) -> CmMessage {
+    CmMessage::Mra(Mra {
+        local_id,
+        remote_id,
+        message,
+        service_timeout: 31,
+        private_data: [0; Mra::PRIVATE_DATA],
+    })
 }
 
 /// After an MRA the client is silent for more than a minute. Until then the server knows the answer that was lost.
@@ -50,4 +63,52 @@ fn a_refusal_that_is_lost_after_an_mra_is_given_again() {
     for side in &pair.sides {
         assert_eq!(side.engine.connections(), 0);
     }
+}
+
+/// The peer asks for 2.4 hours, and dies.
+#[test]
+fn an_mra_of_hours_keeps_no_attempt_for_hours() {
+    let mut pair = Pair::new("long_mra");
+    let remote = pair.sides[1].address;
+    let qpn = pair.sides[0].qp();
+    let id = pair.call(qpn, service_id::tcp(21));
+    let begin = pair.now;
+    let client = &mut pair.sides[0].engine;
+    let (_, req) = stranger::sent(client, begin).remove(0);
+    let transaction = u64::from_be_bytes(req[28..36].try_into().unwrap());
+    let mra = longest_mra(Answered::Req, 7, id.number());
+    stranger::inject(client, begin, remote, transaction, &mra);
+    pair.faults.loss = 1000;
+    pair.run();
+    assert_eq!(pair.sides[0].cm_event().kind, CmEventKind::TimedOut);
+    assert!(pair.now - begin > 60 * SECOND, "{:?}", pair.now - begin);
+    assert!(pair.now - begin < 120 * SECOND, "{:?}", pair.now - begin);
+}
+
+/// The same of a client whose request was accepted.
+#[test]
+fn an_mra_of_hours_keeps_no_accepted_request_for_hours() {
+    let mut pair = Pair::new("long_mra_of_client");
+    let (client, to) = (pair.sides[0].address, pair.sides[1].address.ip());
+    let service = service_id::tcp(21);
+    let ids = (stranger::FOREIGN, 7, Qpn::new(40));
+    let req = CmMessage::Req(stranger::req(client.ip(), to, service, ids));
+    let qpn = pair.sides[1].qp();
+    let begin = pair.now;
+    let server = &mut pair.sides[1].engine;
+    server.listen(service).unwrap();
+    stranger::inject(server, begin, client, 5, &req);
+    pair.run_until(SECOND, |p| !p.sides[1].events.is_empty());
+    let request = pair.sides[1].cm_event();
+    let now = pair.now;
+    let server = &mut pair.sides[1].engine;
+    server
+        .accept(now, request.id, qpn, &Accept::new(b""))
+        .unwrap();
+    let mra = longest_mra(Answered::Rep, 7, request.id.number());
+    stranger::inject(server, now, client, 5, &mra);
+    pair.faults.loss = 1000;
+    let ended = |p: &mut Pair| !p.sides[1].events.is_empty();
+    assert!(pair.run_until(120 * SECOND, ended));
+    assert_eq!(pair.sides[1].cm_event().kind, CmEventKind::TimedOut);
 }

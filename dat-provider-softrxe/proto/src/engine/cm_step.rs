@@ -3,8 +3,8 @@
 use super::Engine;
 use super::timers::Owner;
 use crate::cm::connection::{
-    Connection, MAD_DATAGRAM, Mad, PROBE_PACKET, request_lifetime, request_lifetime_after_mra,
-    timeout_of,
+    Connection, MAD_DATAGRAM, Mad, PROBE_PACKET, SERVICE_TIMEOUT, request_lifetime,
+    request_lifetime_after_mra, timeout_of,
 };
 use crate::cm::state::{Action, Input, State};
 use crate::event::{CmEvent, CmEventKind, CmId, Event, Forwarded, RejectReason};
@@ -318,9 +318,11 @@ impl<M: Memory> Engine<M> {
         true
     }
 
-    /// Extends the deadline after an MRA: the peer has our message and needs time.
+    /// Extends the deadline after an MRA: the peer has our message and needs time. A peer that needs more than a minute answers the
+    /// repetition with another MRA; one that has died meanwhile does not.
     fn extend_deadline(&mut self, now: Time, id: u32, service_timeout: u8) {
-        self.set_due(id, now + timeout_of(service_timeout) + LONGEST_RETRY);
+        let timeout = timeout_of(service_timeout.min(SERVICE_TIMEOUT));
+        self.set_due(id, now + timeout + LONGEST_RETRY);
     }
 
     /// Probes the peer's queue pair after a message that claims it for another connection. If the queue pair answers,
