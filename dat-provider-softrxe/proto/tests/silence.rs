@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::pair::{Packet, Pair};
 use common::stranger;
 use softrxe_proto::wire::cm::{Answered, CmMessage, Mra};
-use softrxe_proto::{Accept, CmEventKind, Qpn, RejectReason, service_id};
+use softrxe_proto::{Accept, CmEventKind, Qpn, RejectReason, SidrRequest, Time, service_id};
 
 const MRA: u16 = 0x11;
 const REJ: u16 = 0x12;
@@ -111,4 +111,66 @@ fn an_mra_of_hours_keeps_no_accepted_request_for_hours() {
     let ended = |p: &mut Pair| !p.sides[1].events.is_empty();
     assert!(pair.run_until(120 * SECOND, ended));
     assert_eq!(pair.sides[1].cm_event().kind, CmEventKind::TimedOut);
+}
+
+/// The address has no route, so nothing leaves this host. A moment later it may have one.
+#[test]
+fn an_attempt_ends_when_its_address_still_has_no_route_after_a_moment() {
+    let mut pair = Pair::new("no_route");
+    let remote = pair.sides[1].address;
+    let begin = pair.now;
+    let qpn = pair.sides[0].qp();
+    let attempt = pair.call(qpn, service_id::tcp(21));
+    let client = &mut pair.sides[0].engine;
+    let ask = SidrRequest {
+        remote,
+        service_id: service_id::udp(21),
+        source_port: 99,
+        private_data: b"",
+        timeout: None,
+    };
+    let lookup = client.sidr_request(begin, &ask).unwrap();
+    let unsent = |now: Time, client: &mut softrxe_proto::Engine<_>| {
+        let sent = stranger::sent(client, now);
+        for (to, _) in &sent {
+            client.no_route(now, to.ip());
+        }
+        sent.len()
+    };
+    assert_eq!(unsent(begin, client), 2);
+    let at = client.poll_timeout().unwrap();
+    assert!(at - begin > SECOND / 10, "it is tried again");
+    let mut now = begin;
+    while let Some(at) = client.poll_timeout().filter(|at| *at - begin < SECOND) {
+        now = at;
+        client.handle_timeout(now);
+        unsent(now, client);
+    }
+    pair.now = now;
+    pair.run_until(Duration::ZERO, |_| false);
+    let mut ended: Vec<_> = pair.sides[0].cm_events();
+    ended.sort_by_key(|event| event.id != attempt);
+    let of: Vec<_> = ended.iter().map(|e| (e.id, e.kind.clone())).collect();
+    let both = [attempt, lookup].map(|id| (id, CmEventKind::TimedOut));
+    assert_eq!(of, both);
+}
+
+/// A connection that exists, and an attempt that the peer has answered, are not affected.
+#[test]
+fn a_connection_waits_for_its_route() {
+    let mut pair = Pair::new("route_lost");
+    let service = service_id::tcp(21);
+    pair.connect_by_cm(service);
+    let qpn = pair.sides[0].qp();
+    pair.call(qpn, service);
+    pair.run_until(SECOND, |p| p.sides[1].events.len() > 1);
+    pair.run_until(SECOND, |_| false);
+    let ip = pair.sides[1].address.ip();
+    pair.sides.iter_mut().for_each(|side| side.events.clear());
+    for _ in 0..5 {
+        let now = pair.now;
+        pair.sides[0].engine.no_route(now, ip);
+        pair.run_until(SECOND, |_| false);
+    }
+    assert_eq!(pair.sides[0].cm_events(), []);
 }

@@ -11,14 +11,15 @@ use dat_os::eventfd::EventFd;
 use dat_os::sleep::{Slept, on_readable};
 use softrxe_proto::{
     Accept, CmEvent, CmEventKind, CmId, Completion, Config, Connect, CqId, Event, Meta, Op, Pd,
-    QpInit, QpKind, Qpn, ROCE_PORT, Remote, Rights, SecretKey, SendRequest, Sge, Status,
-    service_id,
+    QpInit, QpKind, Qpn, ROCE_PORT, Remote, Rights, SecretKey, SendRequest, Sge, SidrRequest,
+    Status, service_id,
 };
 
 use super::*;
 use crate::clock;
 use crate::memory::guard;
 use crate::memory::range::Range;
+use crate::transport::open::test_hub;
 
 const PD: Pd = Pd(1);
 const LENGTH: usize = 50_000;
@@ -309,5 +310,32 @@ fn messages_writes_and_reads_pass_over_any_link() {
         run(&mut sides);
         sides[0].completed(13);
         assert!(sides[0].memory.iter().all(|byte| *byte == 4));
+    }
+}
+
+/// An address of documentation (RFC 5737), which loopback does not reach, and that of a whole network.
+#[test]
+fn a_lookup_at_an_address_without_a_route_ends_after_a_moment() {
+    for remote in ["192.0.2.1:4791", "255.255.255.255:4791"] {
+        let hub = test_hub("127.77.5.41");
+        let mut state = hub.state.lock();
+        let ask = SidrRequest {
+            remote: remote.parse().unwrap(),
+            service_id: 1,
+            source_port: 1,
+            private_data: &[],
+            timeout: None,
+        };
+        let mut now = state.now();
+        let end = now + Duration::from_secs(1);
+        state.engine.sidr_request(now, &ask).unwrap();
+        state.transmit(now, false);
+        assert_eq!(state.engine.connections(), 1);
+        while let Some(at) = state.engine.poll_timeout().filter(|at| *at < end) {
+            now = at;
+            state.engine.handle_timeout(now);
+            state.transmit(now, false);
+        }
+        assert_eq!(state.engine.connections(), 0, "{remote}");
     }
 }

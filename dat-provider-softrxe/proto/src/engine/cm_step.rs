@@ -242,7 +242,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Sets the connection's deadline. An earlier timer entry is reused, so that no peer can make entries pile up.
-    fn set_due(&mut self, id: u32, due: Time) {
+    pub(super) fn set_due(&mut self, id: u32, due: Time) {
         let Some(c) = self.cm.get_mut(id) else { return };
         c.due = Some(due);
         if c.armed.is_none_or(|armed| due < armed) {
