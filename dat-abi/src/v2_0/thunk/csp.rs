@@ -86,7 +86,11 @@ pub(crate) unsafe extern "C" fn csp_query<T: Transport>(
         let value = DatCspParam {
             ia_handle: raw(info.ia),
             comm: intern::comm(comm_of(at.ip())),
-            address_ptr: intern::address_with_port(Some(at.ip()), 0, info.conn_qual as u16),
+            address_ptr: intern::address_with_port(
+                Some(at.ip()),
+                intern::scope_of(info.ia),
+                info.conn_qual as u16,
+            ),
             evd_handle: raw(info.evd),
         };
         // SAFETY: NULL or valid by the slot's contract.
