@@ -3,7 +3,7 @@
 use super::Engine;
 use super::timers::Owner;
 use crate::cm::connection::{
-    Connection, MAD_DATAGRAM, Mad, PROBE_PACKET, SERVICE_TIMEOUT, request_lifetime,
+    Connection, MAD_DATAGRAM, Mad, PROBE_PACKET, SERVICE_TIMEOUT, mtu_code, request_lifetime,
     request_lifetime_after_mra, timeout_of,
 };
 use crate::cm::state::{Action, Input, State};
@@ -12,6 +12,8 @@ use crate::memory::Memory;
 use crate::psn::{Psn, Qpn};
 use crate::qp::Qp;
 use crate::time::Time;
+use crate::wire::MadHeader;
+use crate::wire::cm::Req;
 
 /// Longest pause between repetitions.
 const LONGEST_RETRY: std::time::Duration = std::time::Duration::from_secs(4);
@@ -315,6 +317,37 @@ impl<M: Memory> Engine<M> {
         c.refused += 1;
         c.repeated = 0;
         self.set_due(id, due);
+        true
+    }
+
+    /// Sends our REQ again with the next smaller path MTU, after a refusal because the peer's netdev has no room for such packets.
+    /// Returns false if there is none.
+    pub(super) fn retry_with_less(&mut self, now: Time, id: u32) -> bool {
+        // A copy of the refusal that comes late then names another transaction.
+        let transaction = self.random.u64();
+        let attempt = self.cm.get_mut(id).filter(|c| c.state == State::ReqSent);
+        let smaller = |c: &Connection| {
+            let mut all = [2048, 1024, 512, 256].into_iter();
+            all.find(|mtu| *mtu < c.terms.mtu)
+        };
+        let Some((c, mtu)) = attempt.and_then(|c| smaller(c).map(|mtu| (c, mtu))) else {
+            return false;
+        };
+        let Some((mut req, header)) = c
+            .last
+            .clone()
+            .zip(c.last.as_ref().and_then(|last| MadHeader::parse(&last[..])))
+        else {
+            return false;
+        };
+        (c.terms.mtu, c.transaction) = (mtu, transaction);
+        let header = MadHeader {
+            transaction_id: transaction,
+            ..header
+        };
+        header.emit(&mut req[..]);
+        Req::set_mtu(&mut req[MadHeader::LEN..], mtu_code(mtu));
+        self.send_until_answered(now, id, req);
         true
     }
 
