@@ -7,6 +7,10 @@ use std::ffi::{CString, c_char, c_void};
 use std::net::IpAddr;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use dat_core::ia::Ia;
+use dat_core::transport::Transport;
+use dat_os::netdev::is_link_local;
+
 use crate::sockaddr::{self, SockAddr};
 use crate::types::{DatIaAddressPtr, DatNamedAttr};
 use crate::v2_0::types::DatComm;
@@ -41,13 +45,19 @@ pub(crate) fn table<T: 'static, Table: 'static>(
         })
 }
 
-/// Returns a pointer to a `sockaddr_in` or `sockaddr_in6` with port 0; for `None` to one of family 0.
+/// Returns a pointer to a `sockaddr_in` or `sockaddr_in6` with port 0; for `None` to one of family 0. `scope` is that of link-local
+/// addresses, see [`scope_of`].
 pub(crate) fn address(ip: Option<IpAddr>, scope: u32) -> DatIaAddressPtr {
     address_with_port(ip, scope, 0)
 }
 
-/// Returns a pointer to a `sockaddr_in` or `sockaddr_in6` with a port; for `None` to one of family 0.
+/// Returns a pointer to a `sockaddr_in` or `sockaddr_in6` with a port, as [`address`] does.
 pub(crate) fn address_with_port(ip: Option<IpAddr>, scope: u32, port: u16) -> DatIaAddressPtr {
+    let scope = if ip.is_some_and(is_link_local) {
+        scope
+    } else {
+        0
+    };
     let mut interned = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
     let at = *interned.entry((ip, scope, port)).or_insert_with(|| {
         let c_address: &'static mut SockAddr =
@@ -55,6 +65,11 @@ pub(crate) fn address_with_port(ip: Option<IpAddr>, scope: u32, port: u16) -> Da
         c_address.as_mut_ptr() as usize
     });
     at as *mut c_void
+}
+
+/// Returns the scope of link-local addresses of `ia` and of its peers, which are on the same link; 0 if the IA is closed.
+pub(crate) fn scope_of<T: Transport>(ia: &Ia<T>) -> u32 {
+    ia.attributes().map_or(0, |attr| attr.scope_id)
 }
 
 /// Returns a pointer to a `DAT_COMM` with this content, for `DAT_CSP_PARAM`.

@@ -43,9 +43,11 @@ fn initialise() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         for major in [1, 2] {
-            let info = DatProviderInfo::new("loop", major, 0, false);
-            // SAFETY: a valid info, a C string, and a function of that type.
-            unsafe { dat_abi::export::init::<Loopback>(&info, c"127.0.0.1 0".as_ptr(), Some(add)) };
+            for (name, params) in [("loop", c"127.0.0.1 0"), ("link", c"fe80::1 0")] {
+                let info = DatProviderInfo::new(name, major, 0, false);
+                // SAFETY: a valid info, a C string, and a function of that type.
+                unsafe { dat_abi::export::init::<Loopback>(&info, params.as_ptr(), Some(add)) };
+            }
         }
     });
 }
@@ -62,6 +64,12 @@ fn the_tables_of_two_ias_of_one_engine_have_the_same_functions() {
         ..second
     };
     assert!(!first.has_functions_of(&other) && !other.has_functions_of(&first));
+}
+
+/// Returns the scope of a `sockaddr_in6`.
+fn scope(at: *const c_void) -> u32 {
+    // SAFETY: an IPv6 address, of 28 bytes.
+    unsafe { at.cast::<u32>().add(6).read_unaligned() }
 }
 
 /// Calls a slot, and returns its code in 2.0's numbers.
@@ -98,8 +106,12 @@ macro_rules! version {
 
             /// Opens an IA. Returns its table, its handle and its asynchronous EVD.
             fn open() -> (&'static DatProvider, DatHandle, DatHandle) {
+                open_named("loop")
+            }
+
+            fn open_named(name: &str) -> (&'static DatProvider, DatHandle, DatHandle) {
                 initialise();
-                let name = CString::new("loop").unwrap();
+                let name = CString::new(name).unwrap();
                 let (mut ia, mut async_evd) = (0, DAT_HANDLE_NULL);
                 ok!(
                     provider_table::<Loopback>(),
@@ -198,6 +210,50 @@ macro_rules! version {
                 let done = (data.ep_handle, data.user_cookie, data.status);
                 assert_eq!(done, (s.ep, cookie, 0));
                 u64::from(data.transfered_length)
+            }
+
+            /// A peer on the same link: without the scope its address leads nowhere.
+            #[test]
+            fn link_local_addresses_have_the_scope_of_their_ia_wherever_they_are_reported() {
+                let _alone = alone();
+                let (table, ia, _) = open_named("link");
+                let mut pz = 0;
+                ok!(table, pz_create(ia, &mut pz));
+                let (active, passive) = (side(table, ia, pz, 1), side(table, ia, pz, 2));
+                let (mut qual, mut psp) = (0, 0);
+                ok!(
+                    table,
+                    psp_create_any(ia, &mut qual, passive.conn, 0, &mut psp)
+                );
+                // SAFETY: all zeros are attributes, to be filled.
+                let mut attr: DatIaAttr = unsafe { std::mem::zeroed() };
+                ok!(
+                    table,
+                    ia_query(ia, null_mut(), !0, &mut attr, 0, null_mut())
+                );
+                let own = attr.ia_address_ptr;
+                assert_ne!(scope(own), 0);
+                ok!(
+                    table,
+                    ep_connect(active.ep, own, qual, FIVE_SECONDS, 0, null(), 0, 0)
+                );
+                let arrived = wait(passive.conn, event_number::CONNECTION_REQUEST);
+                // SAFETY: the event says that it is a request.
+                let arrived = unsafe { arrived.event_data.cr_arrival_event_data };
+                // SAFETY: all zeros are parameters, to be filled.
+                let mut cr: DatCrParam = unsafe { std::mem::zeroed() };
+                ok!(table, cr_query(arrived.cr_handle, 0x1f, &mut cr));
+                // SAFETY: as above.
+                let mut ep: DatEpParam = unsafe { std::mem::zeroed() };
+                ok!(table, ep_query(active.ep, !0, &mut ep));
+                let reported = [
+                    arrived.local_ia_address_ptr,
+                    cr.remote_ia_address_ptr,
+                    ep.local_ia_address_ptr,
+                    ep.remote_ia_address_ptr,
+                ];
+                assert_eq!(reported.map(|at| scope(at)), [scope(own); 4]);
+                ok!(table, ia_close(ia, 0));
             }
 
             #[test]

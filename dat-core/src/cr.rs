@@ -224,7 +224,8 @@ impl<T: Transport> Cr<T> {
         }
     }
 
-    fn ia(&self) -> &'static Ia<T> {
+    /// Returns the adapter.
+    pub fn ia(&self) -> &'static Ia<T> {
         Ia::of(&self.head)
     }
 

@@ -6,6 +6,7 @@ mod pair;
 use std::time::Duration;
 
 use dat_core::ep::{Ep, EpState};
+use dat_core::error::{Error, Kind};
 use dat_core::event::ConnectionEvent as E;
 use dat_core::flags::Close;
 use dat_core::sp::Sp;
@@ -91,4 +92,16 @@ fn an_endpoint_whose_request_waits_for_an_answer_names_the_peer() {
     assert_eq!(peers(offered), peer(EpState::TentativeConnectionPending));
     cr.reject(b"").unwrap();
     psp.free().unwrap();
+}
+
+/// The transport may refuse an address, as one of another family. No request goes to it then.
+#[test]
+fn an_endpoint_names_no_peer_that_dat_ep_connect_refused() {
+    let side = Side::open();
+    let ep = side.ep();
+    let refused = ep.connect(PEER, NO_ROUTE, None, b"", 0, 0);
+    assert_eq!(refused, Err(Error::of(Kind::InvalidAddress)));
+    let info = ep.info().unwrap();
+    let named = (info.state, info.remote_address, info.remote_port);
+    assert_eq!(named, (EpState::Unconnected, None, 0));
 }

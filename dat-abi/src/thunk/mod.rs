@@ -118,8 +118,9 @@ pub(crate) unsafe extern "C" fn cr_query<T: Transport, V: Version>(
         let cr = handle::cr::<T>(cr, Subtype::InvalidHandleCr)?;
         require(param, 3)?;
         let info = cr.info()?;
+        let scope = crate::intern::scope_of(cr.ia());
         let value = crate::types::DatCrParam {
-            remote_ia_address_ptr: crate::intern::address(Some(info.remote.ip()), 0),
+            remote_ia_address_ptr: crate::intern::address(Some(info.remote.ip()), scope),
             remote_port_qual: info.remote.port().into(),
             private_data_size: cr.private_data().len() as i32,
             private_data: cr.private_data().address().cast(),

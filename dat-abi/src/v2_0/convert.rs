@@ -293,9 +293,11 @@ impl<T: Transport> EventSink for Sink<'_, T> {
                 cr,
                 datagram,
             } => {
+                let request = T::arenas().cr.from_addr(cr);
+                let scope = request.map_or(0, |cr| intern::scope_of(cr.ia()));
                 let cr_arrival_event_data = DatCrArrivalEventData {
                     sp_handle: sp,
-                    local_ia_address_ptr: intern::address(Some(local_address), 0),
+                    local_ia_address_ptr: intern::address(Some(local_address), scope),
                     conn_qual,
                     cr_handle: cr,
                     truncate_flag: 0,

@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use dat_core::ah::Ah;
 use dat_core::event::{DatagramEvent, Dto, DtoOp, DtoStatus, RawHandle};
 use dat_core::transport::Transport;
+use dat_os::netdev::is_link_local;
 
 use super::types::{DatEventData, DatIbAddrHandle, DatIbExtensionEventData, ib_ext_type};
+use crate::intern;
 use crate::sockaddr;
 use crate::types::DatConnectionEventData;
 
@@ -75,8 +77,9 @@ pub(crate) fn request() -> DatIbExtensionEventData {
 }
 
 /// Returns the peer's socket address for `remote_ah.ia_addr`.
-fn ia_addr(remote: SocketAddr) -> [u8; 28] {
-    sockaddr::bytes(Some(remote.ip()), 0, remote.port())
+fn ia_addr(remote: SocketAddr, scope: u32) -> [u8; 28] {
+    let scope = if is_link_local(remote.ip()) { scope } else { 0 };
+    sockaddr::bytes(Some(remote.ip()), scope, remote.port())
 }
 
 /// Returns the extension data and the event data of a datagram endpoint's connection event.
@@ -101,10 +104,12 @@ pub(crate) fn datagram<T: Transport>(
         ..NONE
     };
     if let Some((qpn, remote)) = info.and_then(|info| info.peer) {
+        let scope = T::arenas().ep.from_addr(ep);
+        let scope = scope.map_or(0, |ep| intern::scope_of(ep.ia()));
         data.remote_ah = DatIbAddrHandle {
             ah: ah as *mut _,
             qpn,
-            ia_addr: ia_addr(remote),
+            ia_addr: ia_addr(remote, scope),
         };
     }
     let private_data = object.map(Ah::private_data);
@@ -129,7 +134,7 @@ mod tests {
             remote_ah: DatIbAddrHandle {
                 ah: 0x5566 as *mut _,
                 qpn: 0x77,
-                ia_addr: ia_addr("10.9.0.1:513".parse().unwrap()),
+                ia_addr: ia_addr("10.9.0.1:513".parse().unwrap(), 7),
             },
             context: 0x99,
         };

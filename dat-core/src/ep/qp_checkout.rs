@@ -86,7 +86,11 @@ impl<T: Transport> Ep<T> {
             Ok(()) => Ok(Some(side)),
             Err(error) => {
                 // The call had no effect, so there is no event.
-                self.apply(&mut side, Input::Refused)?;
+                let next = self.apply(&mut side, Input::Refused)?.next;
+                if next == EpState::Unconnected {
+                    // No request went to this peer.
+                    (side.remote, side.listened) = (None, 0);
+                }
                 let receives = receive_evd(&side);
                 drop(side);
                 self.open_gate(receives);

@@ -176,7 +176,8 @@ impl<T: Transport> Sp<T> {
         evd: &'static Evd<T>,
     ) -> Result<&'static Self> {
         let own = ia.attributes()?.address;
-        if !address.ip().is_unspecified() && address.ip().to_canonical() != own.to_canonical() {
+        let ip = address.ip().to_canonical();
+        if !ip.is_unspecified() && ip != own.to_canonical() {
             return Err(Error::of(ErrorKind::InvalidAddress));
         }
         let port = (address.port() != 0).then(|| address.port().into());

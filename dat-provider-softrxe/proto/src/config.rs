@@ -27,7 +27,8 @@ pub struct Config {
     pub qpn_prefix: u32,
     /// Number of prefix bits; at most 24 - `qp_bits`.
     pub qpn_prefix_bits: u8,
-    /// Largest path MTU: 256, 512, 1024, 2048 or 4096. Proposed in REQs; larger ones of a peer are refused.
+    /// Largest path MTU: 256, 512, 1024, 2048 or 4096. Proposed in REQs; a larger one of a peer is refused, and
+    /// a peer that is an engine of this crate then proposes the next smaller one.
     pub mtu: u16,
     /// Check the ICRC of received packets.
     pub verify_icrc: bool,

@@ -135,6 +135,41 @@ fn an_attempt_fails_without_a_listener_by_refusal_and_without_a_peer() {
     }
 }
 
+/// The netdev of the client has room for larger packets than that of the server, which refuses the path MTU. The refusal comes twice.
+#[test]
+fn a_client_connects_with_the_path_mtu_of_a_server_with_a_smaller_one() {
+    for (mtus, agreed) in [
+        ([4096, 1024], 1024),
+        ([4096, 256], 256),
+        ([1024, 4096], 1024),
+    ] {
+        let mut pair = Pair::with("mtus", 1, |config| {
+            let first = config.local == std::net::Ipv4Addr::new(10, 9, 0, 1);
+            config.mtu = mtus[usize::from(!first)];
+        });
+        pair.faults.duplicate = 1000;
+        let (qpns, _) = pair.connect_by_cm(service_id::tcp(22));
+        let from = pair.sides[0]
+            .memory
+            .register(vec![7; 5000], common::memory::ALL);
+        let to = pair.sides[1]
+            .memory
+            .register(vec![0; 5000], common::memory::ALL);
+        pair.receive(1, qpns[1], 1, &[to]);
+        let before = pair.sent;
+        pair.post(0, qpns[0], &SendRequest::new(1, Op::Send, &[from]));
+        pair.run_until(Duration::from_secs(1), |p| {
+            p.sides[1].completions.len() == 1
+        });
+        assert_eq!(pair.sides[1].memory.bytes(&to), [7; 5000]);
+        let packets = 5000_u64.div_ceil(agreed);
+        assert!(
+            (packets..packets + 20).contains(&(pair.sent - before)),
+            "{mtus:?}"
+        );
+    }
+}
+
 fn a_request_without_a_listener_is_repeated_for_a_moment() {
     let service = service_id::tcp(8);
     let begin = |pair: &mut Pair| {

@@ -59,10 +59,24 @@ const FAILS: [(&str, Fail); 14] = [
     ("wire", Fail::Wire),
 ];
 
+/// Scope of the adapters' link-local addresses.
+pub(crate) const SCOPE: u32 = 7;
+
+/// Returns whether an adapter may have the address.
+fn is_possible(ip: &IpAddr) -> bool {
+    ip.is_loopback() || is_link_local(ip)
+}
+
+/// Returns whether the address is of one link only.
+pub(crate) const fn is_link_local(ip: &IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
 /// Configuration of an adapter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Address of the adapter: 127.0.0.1, or that of the device field. Several adapters may share one address.
+    /// Address of the adapter: 127.0.0.1, or that of the device field, a loopback or link-local one. Several adapters may share one
+    /// address.
     pub address: IpAddr,
     /// Operation that fails (`fail=`).
     pub fail: Option<Fail>,
@@ -90,7 +104,7 @@ impl Settings {
         let words: Vec<&str> = FAULTS.iter().map(|(word, ..)| *word).collect();
         let fault = params.word("fault", &words)?;
         Ok(Self {
-            address: address::of(params, Ipv4Addr::LOCALHOST.into(), IpAddr::is_loopback)?,
+            address: address::of(params, Ipv4Addr::LOCALHOST.into(), is_possible)?,
             fail: fail.and_then(|word| FAILS.iter().find(|(w, _)| *w == word).map(|(_, f)| *f)),
             delay: Duration::from_millis(params.number("delay_ms", 0..=60_000)?.unwrap_or(0)),
             receiver_not_ready_fails: params.word("rnr", &["wait", "fail"])? == Some("fail"),

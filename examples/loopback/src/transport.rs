@@ -24,7 +24,7 @@ use crate::connect::{self, ConnRequest, Listener};
 use crate::fabric::fabric;
 use crate::faults::{Planted, leave_of_queue_pair, plant, planted};
 use crate::qp::{Action, Connection, QueuePair, Receive, SharedQueue, Work};
-use crate::settings::{Fail, Settings};
+use crate::settings::{Fail, SCOPE, Settings, is_link_local};
 use crate::worker::WORKER;
 
 /// A completion queue of the loopback.
@@ -205,6 +205,9 @@ impl Transport for Loopback {
         attr.adapter_name = "loopback".into();
         attr.vendor_name = "dat-loopback".into();
         attr.address = adapter.settings.address;
+        if is_link_local(&attr.address) {
+            attr.scope_id = SCOPE;
+        }
         attr.max_rmrs = 65_536;
         attr.max_srqs = 65_536;
         attr.max_ep_per_srq = 65_536;

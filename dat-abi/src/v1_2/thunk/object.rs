@@ -84,12 +84,13 @@ pub(crate) unsafe extern "C" fn ep_query<T: Transport>(
         let ep = find::<T>(ep)?;
         require(param, 3)?;
         let info = ep.info()?;
+        let scope = intern::scope_of(info.ia);
         let value = DatEpParam {
             ia_handle: raw(info.ia),
             ep_state: info.state as u32,
-            local_ia_address_ptr: intern::address(Some(info.local_address), 0),
+            local_ia_address_ptr: intern::address(Some(info.local_address), scope),
             local_port_qual: info.local_port,
-            remote_ia_address_ptr: intern::address(info.remote_address, 0),
+            remote_ia_address_ptr: intern::address(info.remote_address, scope),
             remote_port_qual: info.remote_port,
             pz_handle: info.pz.map_or(0, raw),
             recv_evd_handle: info.recv_evd.map_or(0, raw),

@@ -12,7 +12,7 @@ use super::{guard, guard_allocating};
 use crate::boundary::{bytes, put, require, structure, to_timeout};
 use crate::handle;
 use crate::intern;
-use crate::sockaddr::read_canonical;
+use crate::sockaddr::{read, read_canonical};
 use crate::thunk::find;
 use crate::types::{DatCount, DatHandle, DatIaAddressPtr, DatTimeout};
 use crate::v2_0::types::{DatComm, DatCspParam};
@@ -22,13 +22,18 @@ const AF_INET6: i32 = 10;
 const SOCK_STREAM: i32 = 1;
 const IPPROTO_TCP: i32 = 6;
 
+/// Returns the protocol family of an address.
+const fn domain_of(ip: IpAddr) -> i32 {
+    match ip {
+        IpAddr::V4(_) => AF_INET,
+        IpAddr::V6(_) => AF_INET6,
+    }
+}
+
 /// Returns the `DAT_COMM` of a service point that listens on `ip`.
 const fn comm_of(ip: IpAddr) -> DatComm {
     DatComm {
-        domain: match ip {
-            IpAddr::V4(_) => AF_INET,
-            IpAddr::V6(_) => AF_INET6,
-        },
+        domain: domain_of(ip),
         r#type: SOCK_STREAM,
         protocol: IPPROTO_TCP,
     }
@@ -59,12 +64,15 @@ pub(crate) unsafe extern "C" fn csp_create<T: Transport>(
     guard_allocating(|| {
         let ia = handle::ia::<T>(ia, Subtype::InvalidHandleIa)?;
         // SAFETY: NULL or valid by the slot's contract.
-        check(&unsafe { structure(comm.cast_const(), 2)? })?;
+        let comm = unsafe { structure(comm.cast_const(), 2)? };
+        check(&comm)?;
         require(address, 3)?;
         let evd = handle::evd(evd, Subtype::InvalidHandleEvdCr)?;
         require(csp, 5)?;
         // SAFETY: NULL or valid by the slot's contract.
-        let at = unsafe { read_canonical(address.cast()) };
+        let at = unsafe { read(address.cast()) };
+        // As with bind(2), the address has the family of the socket. An IPv4-mapped one has that of IPv6.
+        let at = at.filter(|at| domain_of(at.ip()) == comm.domain);
         let at = at.ok_or(Error::of(Kind::InvalidAddress))?;
         // SAFETY: NULL or valid by the slot's contract.
         unsafe { put(csp, 5, raw(Sp::csp_create(ia, at, evd)?)) }
@@ -86,7 +94,11 @@ pub(crate) unsafe extern "C" fn csp_query<T: Transport>(
         let value = DatCspParam {
             ia_handle: raw(info.ia),
             comm: intern::comm(comm_of(at.ip())),
-            address_ptr: intern::address_with_port(Some(at.ip()), 0, info.conn_qual as u16),
+            address_ptr: intern::address_with_port(
+                Some(at.ip()),
+                intern::scope_of(info.ia),
+                info.conn_qual as u16,
+            ),
             evd_handle: raw(info.evd),
         };
         // SAFETY: NULL or valid by the slot's contract.

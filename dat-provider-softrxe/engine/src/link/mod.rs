@@ -116,6 +116,29 @@ pub(crate) fn transmit(
         if let Err(error) = sent {
             // The protocol repeats the packets, as if they had been lost on the wire.
             tracing::debug!(%error, to = %run.destination, "packets not sent");
+            if goes_to_manager(&buffer[..run.length]) && is_without_route(&error) {
+                engine.no_route(now, run.destination.ip());
+            }
         }
     }
+}
+
+/// Returns whether a packet is for the peer's connection manager.
+fn goes_to_manager(packet: &[u8]) -> bool {
+    packet.get(5..8) == Some(&[0, 0, 1])
+}
+
+/// Returns whether no packet from the own address to this destination can leave the host: there is no route, the own address does not
+/// reach there (that of loopback, or one that was removed), or it is the address of a whole network.
+fn is_without_route(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ENETUNREACH
+                | libc::EHOSTUNREACH
+                | libc::EINVAL
+                | libc::EADDRNOTAVAIL
+                | libc::EACCES
+        )
+    )
 }

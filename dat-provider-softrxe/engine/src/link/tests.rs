@@ -15,7 +15,7 @@ use softrxe_near::{Channel, layout};
 use softrxe_proto::{
     Accept, Access, CmEvent, CmEventKind, CmId, Completion, Config, Connect, CqId, Event, Memory,
     Meta, NearId, Op, Pd, QpInit, QpKind, Qpn, ROCE_PORT, Remote, Rights, SecretKey, SendRequest,
-    Sge, Status, service_id,
+    Sge, SidrRequest, Status, service_id,
 };
 
 use super::near::NearLink;
@@ -23,6 +23,7 @@ use super::*;
 use crate::clock;
 use crate::memory::guard;
 use crate::memory::range::Range;
+use crate::transport::open::test_hub;
 
 const PD: Pd = Pd(1);
 const LENGTH: usize = 50_000;
@@ -350,4 +351,31 @@ fn a_violation_leaves_no_record_at_hand() {
     };
     let regions = side.engine.memory();
     regions.fill(&access, side.sge.address, 8, 0).unwrap_err();
+}
+
+/// An address of documentation (RFC 5737), which loopback does not reach, and that of a whole network.
+#[test]
+fn a_lookup_at_an_address_without_a_route_ends_after_a_moment() {
+    for remote in ["192.0.2.1:4791", "255.255.255.255:4791"] {
+        let hub = test_hub("127.77.5.41");
+        let mut state = hub.state.lock();
+        let ask = SidrRequest {
+            remote: remote.parse().unwrap(),
+            service_id: 1,
+            source_port: 1,
+            private_data: &[],
+            timeout: None,
+        };
+        let mut now = state.now();
+        let end = now + Duration::from_secs(1);
+        state.engine.sidr_request(now, &ask).unwrap();
+        state.transmit(now, false);
+        assert_eq!(state.engine.connections(), 1);
+        while let Some(at) = state.engine.poll_timeout().filter(|at| *at < end) {
+            now = at;
+            state.engine.handle_timeout(now);
+            state.transmit(now, false);
+        }
+        assert_eq!(state.engine.connections(), 0, "{remote}");
+    }
 }

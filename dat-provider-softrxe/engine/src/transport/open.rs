@@ -38,6 +38,12 @@ enum OpenError {
     Port(PortShareError),
     #[error("cannot open a RoCE socket on {address}: {error}")]
     Socket { address: IpAddr, error: io::Error },
+    /// The netdev has lost the address since it was found, or has not got it yet.
+    #[error(
+        "{address} cannot be used now: after it is added, an IPv6 address is checked for duplicates for a second or two \
+         (`ip addr show tentative`); try again"
+    )]
+    NotYet { address: IpAddr },
     #[error(
         "pcap={}: {error}; each adapter writes a file of its own, %p in the name stands for the process", path.display()
     )]
@@ -59,7 +65,7 @@ impl OpenError {
             Self::LocalAddress(LocalAddressError::NoSuch { .. }) => {
                 Error::new(Kind::InvalidAddress, Subtype::InvalidAddressMalformed)
             }
-            Self::LocalAddress(_) => {
+            Self::LocalAddress(_) | Self::NotYet { .. } => {
                 Error::new(Kind::InvalidAddress, Subtype::InvalidAddressUnreachable)
             }
             Self::Netdevs(_) | Self::Port(_) | Self::Socket { .. } | Self::Random(_) => {
@@ -104,6 +110,17 @@ fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, O
     })
 }
 
+/// Converts the error of the socket or the port of `address`.
+fn port_error(address: IpAddr, error: PortShareError) -> OpenError {
+    match error {
+        PortShareError::Io(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+            OpenError::NotYet { address }
+        }
+        PortShareError::Io(error) => OpenError::Socket { address, error },
+        other => OpenError::Port(other),
+    }
+}
+
 /// Opens a lane and starts its helper thread.
 fn open_lane(
     settings: &Settings,
@@ -121,10 +138,7 @@ fn open_lane(
         secrets,
         core,
     );
-    let hub = hub.map_err(|error| match error {
-        PortShareError::Io(error) => OpenError::Socket { address, error },
-        other => OpenError::Port(other),
-    })?;
+    let hub = hub.map_err(|error| port_error(address, error))?;
     // The C library allocates what a thread begins with, and ends the process if it cannot.
     if !reserve::has_thread_room() {
         return Err(OpenError::Memory);
@@ -174,4 +188,20 @@ pub(crate) fn test_hub(address: &str) -> Arc<Hub> {
     let core = Box::new(Core::new(Upcalls::new(Token::default())));
     let secrets = Secrets::draw().unwrap();
     Hub::open(settings, local_address, None, secrets, core).unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Before its check for duplicates is over, a netdev lists an IPv6 address to which no socket can be bound.
+    #[test]
+    fn an_address_that_cannot_be_bound_yet_is_no_lack_of_resources() {
+        let address = "fd09::1".parse().unwrap();
+        let error = io::Error::from_raw_os_error(libc::EADDRNOTAVAIL);
+        let error = port_error(address, PortShareError::Io(error));
+        let unreachable = Error::new(Kind::InvalidAddress, Subtype::InvalidAddressUnreachable);
+        assert_eq!(error.code(), unreachable);
+        assert!(error.to_string().contains("tentative"), "{error}");
+    }
 }

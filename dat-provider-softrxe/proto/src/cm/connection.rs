@@ -25,8 +25,8 @@ pub(crate) type Mad = [u8; mad::MadHeader::MAD_LEN];
 const ACK_TIMEOUT: u8 = 14;
 /// CM response timeout announced in a REQ: 4.096 us * 2^20 = 4.3 s.
 const RESPONSE_TIMEOUT: u8 = 20;
-/// Service timeout of our MRAs: 4.096 us * 2^24 = 69 s.
-const SERVICE_TIMEOUT: u8 = 24;
+/// Service timeout of our MRAs, and the longest one of a peer's that counts: 4.096 us * 2^24 = 69 s.
+pub(crate) const SERVICE_TIMEOUT: u8 = 24;
 /// Repetitions of a REQ or SIDR_REQ that may be missing before its sender counts as gone. Each is due within the response
 /// timeout, which both sides announce.
 const MISSED_REPETITIONS: u32 = 8;

@@ -124,6 +124,19 @@ impl Table {
         all.map(|c| c.local_id).collect()
     }
 
+    /// Returns the connections and resolutions of this side whose request to `remote` was repeated, and has no answer.
+    pub(crate) fn unanswered(&self, remote: IpAddr) -> Vec<u32> {
+        let asked = |c: &&Connection| {
+            c.state == State::ReqSent && c.repeated > 0 && c.remote.ip() == remote
+        };
+        let attempts = self.connections.values().filter(asked);
+        let asked =
+            |(_, r): &(&u32, &Resolution)| r.ours && r.repeated > 0 && r.remote.ip() == remote;
+        let lookups = self.resolutions.iter().filter(asked);
+        let attempts = attempts.map(|c| c.local_id);
+        attempts.chain(lookups.map(|(id, _)| *id)).collect()
+    }
+
     /// Updates the indexes with what is now known of the peer.
     pub(crate) fn index(&mut self, id: u32) {
         let Some(c) = self.connections.get(&id) else {

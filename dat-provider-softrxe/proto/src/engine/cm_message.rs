@@ -68,6 +68,10 @@ impl<M: Memory> Engine<M> {
                 {
                     return;
                 }
+                let too_large = rej.reason == RejectReason::INVALID_MTU;
+                if too_large && id.is_some_and(|id| self.retry_with_less(now, id)) {
+                    return;
+                }
                 self.step_found(now, id, Input::Rej, &details);
             }
             CmMessage::Rtu(rtu) => {

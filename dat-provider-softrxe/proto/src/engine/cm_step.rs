@@ -3,8 +3,8 @@
 use super::Engine;
 use super::timers::Owner;
 use crate::cm::connection::{
-    Connection, MAD_DATAGRAM, Mad, PROBE_PACKET, request_lifetime, request_lifetime_after_mra,
-    timeout_of,
+    Connection, MAD_DATAGRAM, Mad, PROBE_PACKET, SERVICE_TIMEOUT, mtu_code, request_lifetime,
+    request_lifetime_after_mra, timeout_of,
 };
 use crate::cm::state::{Action, Input, State};
 use crate::event::{CmEvent, CmEventKind, CmId, Event, Forwarded, RejectReason};
@@ -12,6 +12,8 @@ use crate::memory::Memory;
 use crate::psn::{Psn, Qpn};
 use crate::qp::Qp;
 use crate::time::Time;
+use crate::wire::MadHeader;
+use crate::wire::cm::Req;
 
 /// Longest pause between repetitions.
 const LONGEST_RETRY: std::time::Duration = std::time::Duration::from_secs(4);
@@ -78,10 +80,16 @@ impl<M: Memory> Engine<M> {
             return;
         }
         match next {
-            // A refused request: the peer has not shown that it receives answers.
+            // A refused request: the peer has not shown that it receives answers. After an MRA it repeats the request late, and the
+            // answer may have been lost.
             State::TimeWait if step.actions.contains(&Action::SendRej) => {
+                let kept_for = match state {
+                    State::MraSent => request_lifetime_after_mra(),
+                    _ => TIME_WAIT,
+                };
                 self.cm.release_qp(id);
-                self.keep_request(id, now + TIME_WAIT);
+                self.cm.pending.answered(id, now + kept_for);
+                self.arm_requests();
             }
             State::TimeWait | State::DreqSent | State::PassedOn => {
                 let kept_for = match (next, state) {
@@ -236,7 +244,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Sets the connection's deadline. An earlier timer entry is reused, so that no peer can make entries pile up.
-    fn set_due(&mut self, id: u32, due: Time) {
+    pub(super) fn set_due(&mut self, id: u32, due: Time) {
         let Some(c) = self.cm.get_mut(id) else { return };
         c.due = Some(due);
         if c.armed.is_none_or(|armed| due < armed) {
@@ -312,9 +320,42 @@ impl<M: Memory> Engine<M> {
         true
     }
 
-    /// Extends the deadline after an MRA: the peer has our message and needs time.
+    /// Sends our REQ again with the next smaller path MTU, after a refusal because the peer's netdev has no room for such packets.
+    /// Returns false if there is none.
+    pub(super) fn retry_with_less(&mut self, now: Time, id: u32) -> bool {
+        // A copy of the refusal that comes late then names another transaction.
+        let transaction = self.random.u64();
+        let attempt = self.cm.get_mut(id).filter(|c| c.state == State::ReqSent);
+        let smaller = |c: &Connection| {
+            let mut all = [2048, 1024, 512, 256].into_iter();
+            all.find(|mtu| *mtu < c.terms.mtu)
+        };
+        let Some((c, mtu)) = attempt.and_then(|c| smaller(c).map(|mtu| (c, mtu))) else {
+            return false;
+        };
+        let Some((mut req, header)) = c
+            .last
+            .clone()
+            .zip(c.last.as_ref().and_then(|last| MadHeader::parse(&last[..])))
+        else {
+            return false;
+        };
+        (c.terms.mtu, c.transaction) = (mtu, transaction);
+        let header = MadHeader {
+            transaction_id: transaction,
+            ..header
+        };
+        header.emit(&mut req[..]);
+        Req::set_mtu(&mut req[MadHeader::LEN..], mtu_code(mtu));
+        self.send_until_answered(now, id, req);
+        true
+    }
+
+    /// Extends the deadline after an MRA: the peer has our message and needs time. A peer that needs more than a minute answers the
+    /// repetition with another MRA; one that has died meanwhile does not.
     fn extend_deadline(&mut self, now: Time, id: u32, service_timeout: u8) {
-        self.set_due(id, now + timeout_of(service_timeout) + LONGEST_RETRY);
+        let timeout = timeout_of(service_timeout.min(SERVICE_TIMEOUT));
+        self.set_due(id, now + timeout + LONGEST_RETRY);
     }
 
     /// Probes the peer's queue pair after a message that claims it for another connection. If the queue pair answers,

@@ -7,6 +7,7 @@
 mod cm;
 mod cm_message;
 mod cm_pass;
+mod cm_route;
 mod cm_step;
 mod input;
 mod near;

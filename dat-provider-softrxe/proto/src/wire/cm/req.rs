@@ -123,6 +123,11 @@ impl Req {
     /// Bytes of private data.
     pub const PRIVATE_DATA: usize = 92;
 
+    /// Changes the path MTU's code in the bytes of a REQ.
+    pub(crate) fn set_mtu(b: &mut [u8], code: u8) {
+        b[50] = code << 4 | b[50] & 0xf;
+    }
+
     pub(super) fn parse(b: &Body) -> Self {
         Self {
             local_id: be32(b, 0),
