@@ -116,11 +116,11 @@ impl Liveness {
 
 /// Returns whether an engine of this user has a slot of `ip`.
 pub(crate) fn engines_have(ip: IpAddr) -> bool {
-    names::any_begins_with(&names::user_name(ip, "life/"))
+    !names::endings(&names::slot_name(ip, "")).is_empty()
 }
 
 fn name(ip: IpAddr, slot: u16) -> String {
-    names::user_name(ip, &format!("life/{slot}"))
+    names::slot_name(ip, &slot.to_string())
 }
 
 /// Connects to a process of the own user; `WouldBlock` if its queue is full.

@@ -37,18 +37,36 @@ pub fn system_name(ip: IpAddr) -> String {
     format!("{NAMES}system/{ip}/port")
 }
 
-/// Returns whether a process of the network namespace has a name that begins with `prefix`; false if the kernel does not show it.
-pub(crate) fn any_begins_with(prefix: &str) -> bool {
-    let Ok(list) = std::fs::File::open("/proc/net/unix") else {
-        return false;
+/// Returns the name that the engine in `slot` of `ip` has as long as it lives.
+pub(crate) fn slot_name(ip: IpAddr, slot: &str) -> String {
+    user_name(ip, &format!("life/{slot}"))
+}
+
+/// Returns the name that a process has as long as it has a service of `ip`; `id` is [`service_word`] of that.
+pub(crate) fn service_name(ip: IpAddr, id: &str) -> String {
+    user_name(ip, &format!("sid/{id}"))
+}
+
+/// Returns the word for a service in its name.
+pub(crate) fn service_word(id: u64) -> String {
+    format!("{id:016x}")
+}
+
+/// Returns what follows `prefix` in the names of the network namespace that begin with it; nothing if the kernel does not show them.
+pub(crate) fn endings(prefix: &str) -> Vec<String> {
+    let Ok(list) = std::fs::File::open(LIST) else {
+        return Vec::new();
     };
     // The last word of a line; `@` stands for the zero byte of an abstract name.
     let wanted = format!(" @{prefix}");
-    let mut lines = BufReader::new(list).split(b'\n').map_while(Result::ok);
-    lines.any(|line| {
-        line.windows(wanted.len())
-            .any(|part| part == wanted.as_bytes())
-    })
+    let lines = BufReader::new(list).split(b'\n').map_while(Result::ok);
+    lines
+        .filter_map(|line| {
+            let line = String::from_utf8_lossy(&line);
+            let (_, ending) = line.split_once(&wanted)?;
+            Some(ending.to_owned())
+        })
+        .collect()
 }
 
 fn address(name: &str) -> io::Result<SocketAddr> {

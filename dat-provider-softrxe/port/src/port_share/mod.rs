@@ -201,7 +201,7 @@ impl PortShare {
     /// before it answers, and the next one is to be asked; as `socket`, `bind`, `sendmsg`.
     pub fn claim_service(&mut self, ip: IpAddr, id: u64) -> io::Result<Service> {
         let what = Destination::Service(id);
-        let name = names::claim_name(&names::user_name(ip, &format!("sid/{id:016x}")))?;
+        let name = names::claim_name(&names::service_name(ip, &names::service_word(id)))?;
         if name.is_some() && !self.uses_system_holder() {
             // No other process of the user has it, or that process has just ended.
             self.claim(what)?;
