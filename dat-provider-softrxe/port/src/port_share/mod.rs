@@ -64,7 +64,13 @@ pub enum PortShareError {
         /// Uid of the holder's user.
         uid: u32,
     },
-    /// A system call failed.
+    /// The lock by which processes share the port cannot be made.
+    #[error(
+        "cannot make the lock by which processes share UDP port 4791: {0}; it takes memfd_create(2) with seals, and /proc/self/fd: \
+         permit the one in the seccomp filter, and mount the other"
+    )]
+    Lock(#[source] io::Error),
+    /// Another system call failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
