@@ -9,7 +9,6 @@ use std::error::Error as _;
 use std::ffi::{CString, OsStr, c_char};
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, ThreadId};
 
 use dat_abi::export::INTERFACE;
 use dat_abi::ret::TYPE_MASK;
@@ -124,8 +123,16 @@ const NO_MEMORY: Error = Error::resource(Subtype::ResourceMemory);
 #[derive(Debug)]
 enum State {
     /// This thread loads, initialises or unloads it.
-    Busy(ThreadId),
+    Busy(usize),
     Ready,
+}
+
+/// Returns a number that no other living thread has. `std::thread::current` allocates, and ends the process where no memory is left.
+fn this_thread() -> usize {
+    thread_local! {
+        static HERE: u8 = const { 0 };
+    }
+    HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
 /// The libraries of entries. No lock is held while foreign code runs: the entry is marked as busy, and other threads that need it
@@ -193,7 +200,7 @@ impl Loader {
             match states.get(&key) {
                 None => break,
                 Some(State::Ready) => return Ok(()),
-                Some(State::Busy(by)) if *by == thread::current().id() => {
+                Some(State::Busy(by)) if *by == this_thread() => {
                     return Err(LoadError::Recursive {
                         origin: entry.origin.to_string(),
                         library: entry.library.clone(),
@@ -207,7 +214,7 @@ impl Loader {
                 }
             }
         }
-        states.insert(key.clone(), State::Busy(thread::current().id()));
+        states.insert(key.clone(), State::Busy(this_thread()));
         drop(states);
         let done = self.initialise(entry, add, folders);
         let mut states = self.states();
@@ -337,7 +344,7 @@ impl Loader {
             return;
         };
         match self.states().get_mut(&key) {
-            Some(state @ State::Ready) => *state = State::Busy(thread::current().id()),
+            Some(state @ State::Ready) => *state = State::Busy(this_thread()),
             _ => return,
         }
         if begin() {

@@ -1,10 +1,7 @@
-/* A library to preload: allocation number FAIL_AT of those above 16 KiB fails, the others succeed. */
+/* A library to preload: allocation number FAIL_AT of those of more than FAIL_ABOVE bytes fails, the others succeed. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
-
-/* dat-arena's pool serves smaller ones if the C library has no memory. */
-#define LARGEST_OF_POOL (16 << 10)
 
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t count, size_t bytes);
@@ -13,12 +10,14 @@ extern void *__libc_memalign(size_t align, size_t bytes);
 
 static int fails(size_t bytes)
 {
-    static long seen, fail_at;
+    static long seen, fail_at, fail_above;
 
-    if (bytes <= LARGEST_OF_POOL)
-        return 0;
-    if (!fail_at)
+    if (!fail_at) {
+        fail_above = atol(getenv("FAIL_ABOVE"));
         fail_at = atol(getenv("FAIL_AT"));
+    }
+    if ((long)bytes <= fail_above)
+        return 0;
     if (__atomic_add_fetch(&seen, 1, __ATOMIC_RELAXED) != fail_at)
         return 0;
     errno = ENOMEM;

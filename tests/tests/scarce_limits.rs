@@ -67,36 +67,59 @@ fn every_limit_of_the_address_space_is_success_or_a_clean_error() {
     }
 }
 
-#[test]
-fn every_large_allocation_may_fail() {
-    let _ = PREFIX.compile("gcc", "two_endpoints.c", &["-ldat2"], "large-2.0");
-    let _ = PREFIX.compile(
-        "gcc",
-        "fail_large.c",
-        &["-shared", "-fPIC"],
-        "fail_large.so",
-    );
-    let params = "127.68.2.2 0 engine=user";
-    let line = dat_tests::line("large-user", &PREFIX.path("softrxe.so"), params);
-    std::fs::write(PREFIX.path("large.conf"), line).expect("dat.conf");
+/// dat-arena's pool serves smaller allocations if the C library has no memory.
+const LARGEST_OF_POOL: u64 = 16 << 10;
+
+/// Runs `program` once for each number in `failing`, and lets that one of its allocations of more than `above` bytes fail. Returns how
+/// many runs passed, and how many a call ended.
+fn fail_each(
+    program: &str,
+    library: &Path,
+    host: u8,
+    above: u64,
+    failing: impl Iterator<Item = u64>,
+) -> (u32, u32) {
+    let _ = PREFIX.compile("gcc", "two_endpoints.c", &["-ldat2"], program);
+    let preloaded = format!("{program}.so");
+    let _ = PREFIX.compile("gcc", "fail_large.c", &["-shared", "-fPIC"], &preloaded);
+    let line = dat_tests::line(program, library, &format!("127.68.2.{host} 0 engine=user"));
+    let conf = PREFIX.path(&format!("{program}.conf"));
+    std::fs::write(&conf, line).expect("dat.conf");
     let (mut passed, mut ended) = (0, 0);
-    // The program has about 150.
-    for n in 1..=200 {
-        let preload = format!("LD_PRELOAD={}", PREFIX.path("fail_large.so").display());
+    for n in failing {
+        let preload = format!("LD_PRELOAD={}", PREFIX.path(&preloaded).display());
         let output = PREFIX
             .command(Path::new("timeout"), &["120", "env", &preload])
-            .arg(PREFIX.path("large-2.0"))
-            .arg("large-user")
+            .arg(PREFIX.path(program))
+            .arg(program)
+            .env("FAIL_ABOVE", above.to_string())
             .env("FAIL_AT", n.to_string())
-            .env("DAT_OVERRIDE", PREFIX.path("large.conf"))
+            .env("DAT_OVERRIDE", &conf)
             .output()
             .expect("the program starts");
         match output.status.code() {
             Some(0) => passed += 1,
             // A call failed, which the program says; some of its checks want an error other than the lack of memory.
             Some(1) => ended += 1,
-            _ => panic!("large allocation {n} fails: {output:?}"),
+            _ => panic!("allocation {n} of more than {above} bytes fails: {output:?}"),
         }
     }
+    (passed, ended)
+}
+
+#[test]
+fn every_large_allocation_may_fail() {
+    // The program has about 150.
+    let library = PREFIX.path("softrxe.so");
+    let (passed, ended) = fail_each("large-2.0", &library, 2, LARGEST_OF_POOL, 1..=200);
     assert!(passed > 10 && ended > 10, "{passed} and {ended}");
+}
+
+/// Until the provider's library is loaded, which is not there.
+#[test]
+fn every_allocation_of_the_registry_may_fail() {
+    // The program has about 200.
+    let library = PREFIX.path("no_such_library.so");
+    let (passed, ended) = fail_each("small-2.0", &library, 3, 0, 1..=250);
+    assert_eq!((passed, ended), (0, 250));
 }

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::absent::Absent;
 use crate::credentials::{Trust, own_uid, peer_uid};
 use crate::discard::discard;
 use crate::fork::CloseOnFork;
@@ -77,6 +78,8 @@ pub struct Holder {
     grace_until: Option<Instant>,
     /// Datagrams for members of the earlier holder that have not joined yet, in the order of arrival.
     early: Vec<Early>,
+    /// Members of an earlier holder that have not joined yet; `None` if all have.
+    absent: Option<Absent>,
 }
 
 /// A datagram that waits for its member.
@@ -146,6 +149,7 @@ impl Holder {
             left_unread: None,
             grace_until: None,
             early: Vec::new(),
+            absent: None,
         })
     }
 
@@ -154,6 +158,7 @@ impl Holder {
         self.kept_ports = takeover.kept_ports.clone();
         self.data_port = takeover.data_port;
         self.grace_until = Some(Instant::now() + GRACE);
+        self.absent = Some(Absent::new(self.socket.local().ip()));
         self.close_expired_keepers(Instant::now());
     }
 
@@ -164,10 +169,11 @@ impl Holder {
     }
 
     /// Keeps a datagram that could not be [delivered](Self::deliver) for a member of an earlier holder, which joins within a moment. Returns
-    /// false if there can be none; then the datagram is for no process. One beyond `MAX_EARLY` is lost.
+    /// false if there can be none; then the datagram is for no process. One beyond `MAX_EARLY` is lost, and so is one that comes after that
+    /// moment for a member that is stopped, or has no processor: its peer repeats it.
     pub fn keep(&mut self, to: Destination, from: SocketAddr, ecn: u8, datagram: &[u8]) -> bool {
         if !self.in_grace_period() {
-            return false;
+            return self.absent_member_has(to);
         }
         if self.early.len() < MAX_EARLY {
             let datagram = datagram.into();
@@ -179,6 +185,18 @@ impl Holder {
             });
         }
         true
+    }
+
+    fn absent_member_has(&mut self, to: Destination) -> bool {
+        let Some(absent) = &mut self.absent else {
+            return false;
+        };
+        let members = &self.members;
+        let has = absent.has(to, |what| members.owner(what).is_some());
+        if has.is_none() {
+            self.absent = None;
+        }
+        has == Some(true)
     }
 
     /// Delivers what was kept for members that have joined since.
@@ -469,6 +487,11 @@ impl Holder {
 
 #[cfg(test)]
 impl Holder {
+    /// Returns whether no member of the earlier holder is missed any more.
+    pub(crate) fn all_have_joined(&self) -> bool {
+        self.absent.is_none()
+    }
+
     /// Replaces the retention of the ports of processes that die from now on.
     pub(crate) fn set_retention(&self, retention: Duration) {
         self.kept_ports.lock().retention = retention;

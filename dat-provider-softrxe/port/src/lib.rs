@@ -14,6 +14,7 @@
 //! The crate imports `dat-os` and libraries of others, and no other crate of this project. Begin with
 //! [`port_share`], then read [`holder`], [`member`] and [`message`].
 
+mod absent;
 pub mod address;
 pub mod credentials;
 pub mod discard;

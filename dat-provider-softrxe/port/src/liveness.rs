@@ -116,11 +116,11 @@ impl Liveness {
 
 /// Returns whether an engine of this user has a slot of `ip`. Any user can take the name of one.
 pub(crate) fn engines_have(ip: IpAddr) -> bool {
-    names::own_user_listens(Kind::Stream, &names::user_name(ip, "life/"))
+    names::own_user_listens(Kind::Stream, &names::slot_name(ip, ""))
 }
 
 fn name(ip: IpAddr, slot: u16) -> String {
-    names::user_name(ip, &format!("life/{slot}"))
+    names::slot_name(ip, &slot.to_string())
 }
 
 /// Connects to a process of the own user; `WouldBlock` if its queue is full.

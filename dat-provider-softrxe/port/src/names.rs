@@ -61,6 +61,38 @@ fn numbered(list: impl BufRead, prefix: &str) -> BTreeSet<String> {
     lines.filter_map(name).collect()
 }
 
+/// Returns the name that the engine in `slot` of `ip` has as long as it lives.
+pub(crate) fn slot_name(ip: IpAddr, slot: &str) -> String {
+    user_name(ip, &format!("life/{slot}"))
+}
+
+/// Returns the name that a process has as long as it has a service of `ip`; `id` is [`service_word`] of that.
+pub(crate) fn service_name(ip: IpAddr, id: &str) -> String {
+    user_name(ip, &format!("sid/{id}"))
+}
+
+/// Returns the word for a service in its name.
+pub(crate) fn service_word(id: u64) -> String {
+    format!("{id:016x}")
+}
+
+/// Returns what follows `prefix` in the names of the network namespace that begin with it; nothing if the kernel does not show them.
+pub(crate) fn endings(prefix: &str) -> Vec<String> {
+    let Ok(list) = std::fs::File::open(LIST) else {
+        return Vec::new();
+    };
+    // The last word of a line; `@` stands for the zero byte of an abstract name.
+    let wanted = format!(" @{prefix}");
+    let lines = BufReader::new(list).split(b'\n').map_while(Result::ok);
+    lines
+        .filter_map(|line| {
+            let line = String::from_utf8_lossy(&line);
+            let (_, ending) = line.split_once(&wanted)?;
+            Some(ending.to_owned())
+        })
+        .collect()
+}
+
 fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }

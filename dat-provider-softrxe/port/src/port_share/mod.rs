@@ -64,7 +64,13 @@ pub enum PortShareError {
         /// Uid of the holder's user.
         uid: u32,
     },
-    /// A system call failed.
+    /// The lock by which processes share the port cannot be made.
+    #[error(
+        "cannot make the lock by which processes share UDP port 4791: {0}; it takes memfd_create(2) with seals, and /proc/self/fd: \
+         permit the one in the seccomp filter, and mount the other"
+    )]
+    Lock(#[source] io::Error),
+    /// Another system call failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -201,7 +207,7 @@ impl PortShare {
     /// before it answers, and the next one is to be asked; as `socket`, `bind`, `sendmsg`.
     pub fn claim_service(&mut self, ip: IpAddr, id: u64) -> io::Result<Service> {
         let what = Destination::Service(id);
-        let name = names::claim_name(&names::user_name(ip, &format!("sid/{id:016x}")))?;
+        let name = names::claim_name(&names::service_name(ip, &names::service_word(id)))?;
         if name.is_some() && !self.uses_system_holder() {
             // No other process of the user has it, or that process has just ended.
             self.claim(what)?;

@@ -32,7 +32,10 @@ impl Takeover {
                 Arc::clone(shared)
             }),
             None => match Socket::bind(local.ip(), local.port(), buffer) {
-                Ok(socket) => Some(Arc::new(SharedSocket::new(Arc::new(socket))?)),
+                Ok(socket) => {
+                    let shared = SharedSocket::new(Arc::new(socket));
+                    Some(Arc::new(shared.map_err(PortShareError::Lock)?))
+                }
                 Err(error) if error.kind() == ErrorKind::AddrInUse => None,
                 Err(error) => return Err(error.into()),
             },
@@ -52,5 +55,39 @@ impl Takeover {
         }
         let owner = PortOwner::of(local);
         Err(PortShareError::Foreign { local, owner })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+
+    use super::*;
+    use crate::credentials::own_uid;
+
+    /// As in a container without /proc. Only this thread has another root folder.
+    #[test]
+    fn a_process_without_proc_is_told_what_the_port_takes() {
+        if own_uid() != 0 {
+            dat_untested::untested("it takes root");
+            return;
+        }
+        let empty = std::env::temp_dir().join(format!("dat-no-proc-{}", std::process::id()));
+        std::fs::create_dir(&empty).unwrap();
+        let root = CString::new(empty.to_str().unwrap()).unwrap();
+        let local: SocketAddr = "127.77.1.11:47911".parse().unwrap();
+        let taken = std::thread::spawn(move || {
+            // SAFETY: plain system calls; the path ends with a zero byte.
+            let done = unsafe { libc::unshare(libc::CLONE_FS) | libc::chroot(root.as_ptr()) };
+            assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+            Takeover::default().attempt(local, 1 << 16)
+        });
+        let error = taken.join().unwrap().unwrap_err();
+        std::fs::remove_dir(empty).unwrap();
+        let said = error.to_string();
+        assert!(
+            said.contains("/proc/self/fd") && said.contains("mount"),
+            "{said}"
+        );
     }
 }
