@@ -48,11 +48,19 @@ impl Broker {
                 })
             } else {
                 let publisher = request.accept(listener.options()).await;
-                publisher.map(|one| drop(self.publishers.borrow_mut().insert(one.id(), one)))
+                publisher.map(|one| self.keep(one))
             };
             if let Err(error) = accepted {
                 eprintln!("a request was not accepted: {error}");
             }
+        }
+    }
+
+    /// Keeps a publisher until it ends. Its end may have arrived before.
+    fn keep(&self, publisher: Connection) {
+        if publisher.ended().is_none() {
+            let mut publishers = self.publishers.borrow_mut();
+            publishers.insert(publisher.id(), publisher);
         }
     }
 

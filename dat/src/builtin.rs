@@ -28,6 +28,18 @@ mod engine {
         (device.parse::<IpAddr>().is_ok() || is_netdev()).then(|| format!("{device} 0"))
     }
 
+    /// Says which names are built in, and why `name` is none of them.
+    pub(crate) fn explain(name: &str) -> Option<String> {
+        let device = name.strip_prefix(PREFIX).map(|device| {
+            format!("{device:?} is no network interface and no address of this machine; ")
+        });
+        let names = NAMES.join(", ");
+        Some(format!(
+            "{}built in are {names}, and {PREFIX} with a network interface or an address of this machine",
+            device.unwrap_or_default()
+        ))
+    }
+
     /// Registers the engine under a built-in name. Returns false for another name.
     pub(crate) fn register(name: &str) -> bool {
         static REGISTERED: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -75,9 +87,13 @@ mod engine {
 mod engine {
     pub(crate) const NAMES: &[&str] = &[];
 
+    pub(crate) fn explain(_name: &str) -> Option<String> {
+        None
+    }
+
     pub(crate) fn register(_name: &str) -> bool {
         false
     }
 }
 
-pub(crate) use engine::{NAMES, register};
+pub(crate) use engine::{NAMES, explain, register};

@@ -101,7 +101,7 @@ pub enum Error {
         code: Code,
     },
     /// The object's state forbids the operation.
-    #[error("{call}: the state of the object does not allow this ({code})")]
+    #[error("{call}: {} ({code})", words::forbidden(call))]
     State {
         /// Name of the DAT function.
         call: &'static str,

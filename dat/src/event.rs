@@ -13,6 +13,7 @@ use dat_core::event::{AsyncEvent, ConnectionEvent, DatagramEvent, DtoOp, DtoStat
 use crate::error::{Error, Result};
 use crate::ia::Ia;
 use crate::ids::{self, EpId, Recent};
+use crate::memory::copy;
 use crate::peer::Peer;
 use crate::request::ConnRequest;
 use crate::sys::Handle;
@@ -365,7 +366,10 @@ unsafe fn connection_data(event: &DatEvent) -> (EpId, Vec<u8>) {
         let data = event.event_data.connect_event_data;
         let private_data = match usize::try_from(data.private_data_size) {
             Ok(size) if size > 0 && !data.private_data.is_null() => {
-                std::slice::from_raw_parts(data.private_data.cast::<u8>(), size).to_vec()
+                let mut bytes = vec![0; size];
+                // They lie in the endpoint, whose next connection may replace them now: another thread may reset and connect it.
+                copy::read(data.private_data.cast::<u8>(), &mut bytes);
+                bytes
             }
             _ => Vec::new(),
         };

@@ -24,10 +24,18 @@ pub(crate) fn find(name: &str) -> Result<(Opened, bool)> {
         found => return Ok((found?, true)),
     };
     if !builtin::register(name) {
-        return Err(missing.into());
+        return Err(with_built_in(missing, name).into());
     }
     // It is registered now, so that no configuration is looked at.
     Ok((lookup(true)?, true))
+}
+
+/// Adds to an error what else could have been opened: dat.conf does not tell of the built-in names.
+fn with_built_in(missing: LookupError, name: &str) -> LookupError {
+    match (missing, builtin::explain(name)) {
+        (LookupError::NoEntry(text), Some(more)) => LookupError::NoEntry(format!("{text}; {more}")),
+        (missing, _) => missing,
+    }
 }
 
 const fn request(name: &str, thread_safe: bool) -> Request<'_> {

@@ -34,6 +34,16 @@ pub(crate) fn scarce(call: &str) -> &'static str {
     }
 }
 
+/// Says which state a function needs.
+pub(crate) fn forbidden(call: &str) -> &'static str {
+    match call {
+        "dat_ep_modify" => {
+            "only an endpoint that is not connected, and on which nothing is posted, can be changed"
+        }
+        _ => "the state of the object does not allow this",
+    }
+}
+
 /// Says what is wrong with an address. That of an open is the device field of dat.conf.
 pub(crate) fn no_address(call: &str) -> &'static str {
     match call {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{PATIENCE, pair, side};
-use udapl::{Access, Close, DtoOp, DtoStatus, Error, Streams};
+use udapl::{Access, Changes, Close, DtoOp, DtoStatus, Error, Ia, Streams};
 
 #[test]
 fn errors_name_what_an_adapter_refuses() {
@@ -95,4 +95,32 @@ fn a_file_that_cannot_be_mapped_is_not_a_lack_of_memory() {
         matches!(refused, Error::OutOfMemory { bytes } if bytes == most),
         "{refused}"
     );
+}
+
+#[test]
+fn a_change_of_an_endpoint_with_posts_is_refused_for_them() {
+    let s = side();
+    let room = s.pz.allocate(8, Access::ALL).expect("memory");
+    s.ep.post_recv(&[room.slice(0..8)], 1).expect("posts");
+    let other = s.ia.create_pz().expect("a PZ");
+    let changes = Changes {
+        pz: Some(&other),
+        ..Changes::default()
+    };
+    let refused = s.ep.modify(&changes).expect_err("a receive is posted");
+    assert!(matches!(refused, Error::State { .. }), "{refused}");
+    let text = refused.to_string();
+    assert!(text.contains("on which nothing is posted"), "{text}");
+}
+
+#[test]
+fn a_name_that_is_unknown_is_told_the_built_in_ones() {
+    let refused = Ia::open("softrxe-no0").expect_err("no such interface");
+    let text = refused.to_string();
+    for part in [
+        r#""no0" is no network interface and no address of this machine"#,
+        "built in are softrxe-lo, softrxe, and softrxe- with a network interface",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
 }

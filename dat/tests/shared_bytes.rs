@@ -4,10 +4,12 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use common::{PATIENCE, pair};
-use udapl::{Access, CompletionFlags};
+use common::{PATIENCE, pair, side};
+use udapl::{Access, Close, CompletionFlags, Event};
 
 #[test]
 fn each_byte_that_is_read_was_written() {
@@ -49,4 +51,41 @@ fn each_byte_that_is_read_was_written() {
             "{length}"
         );
     }
+}
+
+/// The data of an event lie in the provider's endpoint, whose next connection replaces them.
+#[test]
+fn private_data_are_taken_while_their_endpoint_connects_again() {
+    const ROUNDS: u8 = 60;
+    let (a, b) = (side(), side());
+    let listener = b.ia.listen(None, &b.connections).expect("listens");
+    let address = b.ia.attributes().expect("attributes").address;
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut answer = 0_u8;
+            while !ended.load(Ordering::Relaxed) {
+                if let Ok(Event::Request(request)) = b.connections.wait(Duration::from_millis(10)) {
+                    answer = answer.wrapping_add(1);
+                    // An attempt that has ended cannot be answered.
+                    let _ = request.reject(&[answer; 100]);
+                }
+            }
+        });
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                // A dispatcher that is polled at the same time as the endpoint connects again.
+                let _ = a.connections.poll();
+            }
+        });
+        for _ in 0..ROUNDS {
+            // Refused while the attempt before it is under way.
+            let attempt = a.ep.connect(address, listener.conn_qual());
+            let _ = attempt.timeout(PATIENCE).start();
+            thread::sleep(Duration::from_millis(1));
+            let _ = a.ep.disconnect(Close::Abrupt);
+            let _ = a.ep.reset();
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
 }

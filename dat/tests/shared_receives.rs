@@ -1,7 +1,7 @@
 //! Futures of shared receives, datagrams, windows and dispatchers, without a runtime.
 
 use std::future::Future;
-use std::task::{Context as TaskContext, Waker};
+use std::task::{Context as TaskContext, Poll, Waker};
 
 use udapl::aio::{Arrival, Connection, Context, Options, block_on, join};
 use udapl::{Access, DtoStatus, Error, Event, Streams};
@@ -249,4 +249,49 @@ fn events_of_a_dispatcher_are_awaited() {
         matches!(refused, Err(Error::Rejected { .. })),
         "{refused:?}"
     );
+}
+
+#[test]
+fn the_end_of_a_connection_may_be_seen_before_it_is_accepted_and_is_there_afterwards() {
+    let server = open();
+    let receives = server.shared_receives(4, 32).expect("shared receives");
+    let options = Options {
+        shared_receives: Some(receives.clone()),
+        ..Options::default()
+    };
+    let mut listener = server.listen(None, options.clone()).expect("listens");
+    let (context, plain) = (open(), Options::default());
+    let attempt = context.connect(server.address(), listener.conn_qual(), &plain);
+    let (client, request) = block_on(async {
+        let mut attempt = std::pin::pin!(attempt);
+        let (mut request, mut accepted) = (None, None);
+        // The task that accepts is polled once, when it answers the request.
+        let client = std::future::poll_fn(|cx| {
+            if accepted.is_none()
+                && let Poll::Ready(incoming) = listener.poll_request(cx)
+            {
+                let incoming = incoming.expect("a request");
+                let mut future = Box::pin(async { incoming.accept(&options).await });
+                request = match future.as_mut().poll(cx) {
+                    Poll::Ready(early) => Some(early),
+                    Poll::Pending => None,
+                };
+                accepted = Some(future);
+            }
+            attempt.as_mut().poll(cx)
+        });
+        let client = client.await.expect("connects");
+        (client, (request, accepted))
+    });
+    drop(client);
+    let Ok(Arrival::Ended { connection, .. }) = block_on(receives.next()) else {
+        panic!("no end");
+    };
+    let late = match request {
+        (Some(early), _) => early,
+        (None, accepted) => block_on(accepted.expect("a request")),
+    };
+    let late = late.expect("was accepted");
+    assert_eq!(late.id(), connection);
+    assert!(late.ended().is_some_and(|why| why.is_connection_gone()));
 }

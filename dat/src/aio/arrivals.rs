@@ -30,6 +30,23 @@ pub enum Arrival {
         status: DtoStatus,
     },
     /// A connection ended.
+    ///
+    /// With several tasks this may arrive before [`Incoming::accept`](super::Incoming::accept) has returned the connection. So a program
+    /// that keeps its connections in a map, and removes one here, looks once more when it has put one there:
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use std::sync::Mutex;
+    /// use udapl::EpId;
+    /// use udapl::aio::Connection;
+    ///
+    /// fn keep(clients: &Mutex<HashMap<EpId, Connection>>, client: Connection) {
+    ///     clients.lock().expect("no panic").insert(client.id(), client.clone());
+    ///     if client.ended().is_some() {
+    ///         clients.lock().expect("no panic").remove(&client.id());
+    ///     }
+    /// }
+    /// ```
     Ended {
         /// The connection ([`Connection::id`](super::Connection::id)).
         connection: EpId,

@@ -525,6 +525,28 @@ impl Connection {
             Ok(()) => unreachable!("it waits for the end only"),
         }
     }
+
+    /// Returns the reason if the connection has ended, and does not wait. For a program that keeps its connections in a map, see
+    /// [`Arrival::Ended`](super::Arrival::Ended).
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/connected.rs"));
+    ///
+    /// # fn main() -> Result<(), udapl::Error> {
+    /// # udapl::aio::block_on(async {
+    /// # let (client, server) = connection().await?;
+    /// assert!(client.ended().is_none());
+    /// server.disconnect().await?;
+    /// client.closed().await;
+    /// assert!(client.ended().is_some_and(|reason| reason.is_connection_gone()));
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn ended(&self) -> Option<Error> {
+        self.inner.ended()
+    }
 }
 
 fn old_value((buffer, done): (Buffer, Result<u32>)) -> Result<u64> {

@@ -122,6 +122,14 @@ impl Inner {
         }
     }
 
+    /// Returns the end of the connection, if it ended, after the adapter was polled.
+    pub(super) fn ended(&self) -> Option<Error> {
+        if let Err(error) = self.shared.poll_events() {
+            return Some(error);
+        }
+        self.shared.state().links.get(&self.id).and_then(Self::end)
+    }
+
     /// Waits while `look` returns `None`.
     pub(super) async fn wait<T>(&self, mut look: impl FnMut(&mut Link) -> Option<T>) -> Result<T> {
         let mut wait = Wait {

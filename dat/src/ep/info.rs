@@ -8,7 +8,7 @@ use dat_abi::v2_0::types::{DatEpAttr, DatEpParam};
 
 use super::{Ep, EpState};
 use crate::CompletionFlags;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::evd::Evd;
 use crate::pz::Pz;
 use crate::sys::{call, count, query};
@@ -190,6 +190,14 @@ fn limits(attr: &DatEpAttr) -> EpLimits {
     }
 }
 
+/// The code of a refused change has the endpoint's state. It may be the right one, where posts are outstanding.
+fn refused(error: Error) -> Error {
+    match error {
+        Error::NotConnected { call, code } => Error::State { call, code },
+        other => other,
+    }
+}
+
 impl Ep {
     fn param(&self) -> Result<DatEpParam> {
         Ok(query!(self.handle(), ep_query(field::ALL)))
@@ -310,7 +318,7 @@ impl Ep {
         }
         let parts = self.inner.parts.lock();
         let mut parts = parts.unwrap_or_else(std::sync::PoisonError::into_inner);
-        call!(self.handle(), ep_modify(mask, &raw const param))?;
+        call!(self.handle(), ep_modify(mask, &raw const param)).map_err(refused)?;
         let evds = [changes.recv_evd, changes.request_evd, changes.connect_evd];
         for (at, new) in evds.into_iter().enumerate() {
             if let Some(new) = new {

@@ -91,6 +91,7 @@ faults! {
     DescriptorStays "descriptor-stays": "A queue pair leaves a descriptor.";
     QueuePairStays "queue-pair-stays": "A queue pair leaves its memory.";
     RegionStays "region-stays": "A region leaves 64 KiB of memory.";
+    CompletionQueueStays "completion-queue-stays": "A completion queue leaves 16 KiB of memory.";
     SilentFailure "silent-failure": "A request that is not signaled and fails has no completion.";
     PeerMovesIn "peer-moves-in": "An access of a peer that begins or ends one byte outside of the memory of its key is moved into it.";
     SegmentMovesIn "segment-moves-in": "A segment that begins or ends one byte outside of its region is moved into it.";

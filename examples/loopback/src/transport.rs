@@ -304,6 +304,9 @@ impl Transport for Loopback {
 
     fn create_cq(adapter: &Arc<Adapter>, depth: u32, token: Token) -> Result<Cq> {
         adapter.check_fail(Fail::Cq)?;
+        if planted(Planted::CompletionQueueStays) {
+            std::mem::forget(vec![1_u8; 1 << 14]);
+        }
         Ok(Cq::new(depth, token, adapter.upcalls, &WORKER))
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dat_core::flags::MemPriv;
+use dat_core::flags::{EvdFlags, MemPriv};
 
 use super::statements;
 use crate::dat::{Dat, Post, Source};
@@ -16,6 +16,7 @@ statements! {
     "dat_ep_free": "Memory of the process does not grow with endpoints that were freed." => endpoints;
     "dat_ep_post_send": "Memory of the process does not grow with messages that have arrived." => messages;
     "dat_lmr_free": "Memory of the process does not grow with LMRs that were freed." => regions;
+    "dat_evd_free": "Memory of the process does not grow with EVDs that were freed." => dispatchers;
 }
 
 const ALL: u32 = MemPriv::ALL.bits();
@@ -159,5 +160,13 @@ fn regions(dat: &Dat) -> Check {
         let region = dat.lmr_create(side.ia, source, side.pz, ALL);
         let region = expect_ok(region, "dat_lmr_create")?;
         ok(dat.lmr_free(region.lmr), "dat_lmr_free")
+    })
+}
+
+fn dispatchers(dat: &Dat) -> Check {
+    let side = Side::open(dat)?;
+    // The handles of so many EVDs are not used again within the windows.
+    does_not_grow(dat, "EVDs that were freed", KEPT_OF_FEW, || {
+        ok(dat.evd_free(side.evd(EvdFlags::DTO)?), "dat_evd_free")
     })
 }

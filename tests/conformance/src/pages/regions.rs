@@ -1,5 +1,8 @@
 //! dat_lmr_free, dat_lmr_create, dat_pz_free.
 
+use std::thread;
+use std::time::Duration;
+
 use dat_core::ep::EpState;
 use dat_core::error::Kind;
 use dat_core::flags::MemPriv;
@@ -131,25 +134,41 @@ fn earlier_use_succeeds(dat: &Dat) -> Check {
 }
 
 fn no_late_write(dat: &Dat) -> Check {
-    const WRITES: u64 = 4;
+    const WRITES: usize = 8;
     const BYTES: usize = 1 << 16;
-    for _ in 0..8 {
+    // Time for a write that has passed its check.
+    const LATE: Duration = Duration::from_millis(5);
+    for round in 0..16 {
         let pair = Pair::connected(dat)?;
-        let (own, far) = (pair.a.memory(BYTES, ALL)?, pair.b.memory(BYTES, ALL)?);
+        let own = pair.a.memory(BYTES, ALL)?;
+        let far = pair.b.memory(WRITES * BYTES, ALL)?;
         own.fill(9);
-        for cookie in 0..WRITES {
-            let what = Post::Write(far.remote());
-            pair.a.post(pair.from, what, &[own.local()], cookie)?;
+        for number in 0..WRITES {
+            let mut part = far.remote();
+            part.virtual_address += (number * BYTES) as u64;
+            part.segment_length = BYTES as u32;
+            pair.a
+                .post(pair.from, Post::Write(part), &[own.local()], number as u64)?;
+        }
+        // Every second time while they are executed: the first is complete. Otherwise the peer may not have begun.
+        let mut left = WRITES;
+        if round % 2 == 1 {
+            pair.a.wait(pair.a.request)?;
+            left -= 1;
         }
         ok(dat.lmr_free(far.region.lmr), "dat_lmr_free")?;
-        far.fill(5);
+        // Of each write two bytes, which are read sooner than the next write is copied.
+        let edges = |number| [number * BYTES, (number + 1) * BYTES - 1].map(|at| far.byte(at));
+        let seen: [_; WRITES] = std::array::from_fn(edges);
         // Their results do not matter: none may still write.
-        for _ in 0..WRITES {
+        for _ in 0..left {
             pair.a.wait(pair.a.request)?;
         }
-        holds(
-            far.is_all(5),
-            "the memory changed after dat_lmr_free returned",
+        thread::sleep(LATE);
+        same(
+            &std::array::from_fn(edges),
+            &seen,
+            "the memory changed after dat_lmr_free returned: first and last byte of eight writes, later and at once",
         )?;
     }
     Ok(())

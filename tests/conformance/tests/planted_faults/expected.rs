@@ -405,6 +405,12 @@ pub(crate) const EXPECTED: &[(&str, &str, &str, &str)] = &[
         "broken",
     ),
     (
+        "completion-queue-stays",
+        "dat_evd_free",
+        "Memory of the process does not grow with EVDs that were freed.",
+        "broken",
+    ),
+    (
         "silent-failure",
         "dat_ep_post_send",
         "DAT_COMPLETION_SUPPRESS_FLAG: a failure has its event.",
