@@ -496,3 +496,23 @@ fn a_request_is_accepted_long_after_its_listener_has_gone() {
         assert!(begin.elapsed() < PATIENCE, "the qualifier is free again");
     }
 }
+
+#[test]
+fn a_lookup_is_answered_long_after_its_listener_has_gone() {
+    let (a, b) = (datagram_side(), datagram_side());
+    let listener = b.ia.listen(None, &b.connections).expect("listens");
+    let address = b.ia.attributes().expect("attributes").address;
+    let attempt = a.ep.connect(address, listener.conn_qual());
+    attempt.timeout(PATIENCE).start().expect("starts");
+    let Ok(Event::Request(request)) = b.connections.wait(PATIENCE) else {
+        panic!("no request")
+    };
+    drop(listener);
+    // The lookup is repeated meanwhile.
+    std::thread::sleep(Duration::from_secs(4));
+    request.accept(&b.ep, b"").expect("accepts");
+    match a.connections.wait(PATIENCE) {
+        Ok(Event::Datagram { how, .. }) => assert_eq!(how, DatagramEvent::Established),
+        other => panic!("{other:?}"),
+    }
+}

@@ -105,14 +105,16 @@ impl Table {
 
     /// Returns true if a peer's request for `service_id` is not answered yet, or the peer may not have the answer.
     pub(crate) fn is_asked_for(&self, service_id: u64) -> bool {
-        let mut all = self.connections.values();
-        all.any(|c| {
-            let may_repeat = matches!(
+        let mut connections = self.connections.values().filter(|c| {
+            matches!(
                 c.state,
                 State::ReqReceived | State::MraSent | State::RepSent | State::PassedOn
-            );
-            may_repeat && c.service_id == service_id
-        })
+            )
+        });
+        let resolutions = self.resolutions.values();
+        let mut unanswered = resolutions.filter(|r| !r.ours && r.last.is_none());
+        connections.any(|c| c.service_id == service_id)
+            || unanswered.any(|r| r.service_id == service_id)
     }
 
     /// Returns connections with engines of this project that are `gone` and have not confirmed our DREQ.
