@@ -79,6 +79,10 @@ struct Inner<T: Transport> {
     proxy: Proxy,
     /// EVD for which the timer thread will call the agent.
     agent_due: Option<RawHandle>,
+    /// An agent was set at some time.
+    had_agent: bool,
+    /// EVDs that got events since the agent was called.
+    since_agent: Vec<RawHandle>,
     waiters: Vec<Arc<T::Parker>>,
     /// Count of dismissals: a waiter that entered before the last one returns a null handle.
     dismissed: u64,
@@ -141,6 +145,8 @@ impl<T: Transport> Default for Cno<T> {
                 pending: VecDeque::new(),
                 proxy: Proxy::None,
                 agent_due: None,
+                had_agent: false,
+                since_agent: Vec::new(),
                 waiters: Vec::new(),
                 dismissed: 0,
                 spare: None,
@@ -169,6 +175,7 @@ impl<T: Transport> Cno<T> {
             .ok_or(Error::resource(Subtype::ResourceMemory))?;
         {
             let mut inner = cno.inner.lock();
+            inner.had_agent = matches!(proxy, Proxy::Agent(_));
             inner.proxy = proxy;
             cno.update_listens(&inner);
         }
@@ -191,12 +198,13 @@ impl<T: Transport> Cno<T> {
         }
     }
 
-    /// Replaces the agent, or removes it if `agent` is `None` (dat_cno_modify_agent).
+    /// Replaces the agent, or removes it if `agent` is `None` (dat_cno_modify_agent). A new one is called at once if an EVD got an event since
+    /// the last one was called, and still has one.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE`; `DAT_INVALID_PARAMETER` (argument 2) for a CNO with a descriptor.
     pub fn modify_agent(&'static self, agent: Option<Agent>) -> Result<()> {
-        let (old, evds) = {
+        let (old, evds, since) = {
             let mut inner = self.inner.lock();
             if !self.head.alive() {
                 return Err(DEAD);
@@ -204,14 +212,19 @@ impl<T: Transport> Cno<T> {
             if matches!(inner.proxy, Proxy::Fd(_)) {
                 return Err(Error::arg(2));
             }
+            let since = match agent {
+                Some(_) => std::mem::take(&mut inner.since_agent),
+                None => Vec::new(),
+            };
+            inner.had_agent |= agent.is_some();
             let new = agent.map_or(Proxy::None, Proxy::Agent);
             let old = std::mem::replace(&mut inner.proxy, new);
             self.update_listens(&inner);
-            (old, inner.evds.clone())
+            (old, inner.evds.clone(), since)
         };
         drop(old);
         for evd in evds {
-            evd.arm_for_cno();
+            evd.arm_for_cno(since.contains(&raw(evd)));
         }
         Ok(())
     }
@@ -243,7 +256,7 @@ impl<T: Transport> Cno<T> {
             self.update_listens(&inner);
         }
         for evd in evds {
-            evd.arm_for_cno();
+            evd.arm_for_cno(false);
         }
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
         let mut parked = Parked::Woken;
@@ -350,6 +363,7 @@ impl<T: Transport> Cno<T> {
             let mut inner = self.inner.lock();
             inner.pending.clear();
             inner.agent_due = None;
+            inner.since_agent.clear();
             inner.spare = None;
             let proxy = std::mem::replace(&mut inner.proxy, Proxy::None);
             let waiters = inner.dismiss();
@@ -385,7 +399,7 @@ impl<T: Transport> Cno<T> {
             }
             let mut agent = None;
             match &mut inner.proxy {
-                Proxy::None => {}
+                Proxy::None => inner.came_since_agent(evd),
                 Proxy::Fd(descriptor) => descriptor.set_readable(true),
                 Proxy::Agent(_) if agent::is_due_later() => {
                     self.call_later(&mut inner, evd);
@@ -472,8 +486,16 @@ impl<T: Transport> Inner<T> {
         self.evds.retain(|e| !std::ptr::eq(*e, evd));
         let pending = self.pending.len();
         self.pending.retain(|e| *e != raw(evd));
+        self.since_agent.retain(|e| *e != raw(evd));
         self.update_descriptor();
         self.pending.len() < pending
+    }
+
+    /// Records that `evd` got an event while no agent is set.
+    fn came_since_agent(&mut self, evd: RawHandle) {
+        if self.had_agent && !self.since_agent.contains(&evd) {
+            self.since_agent.push(evd);
+        }
     }
 
     /// Removes and returns the first pending EVD.

@@ -80,9 +80,13 @@ impl<T: Transport> Cno<T> {
             // The EVD may have been freed, or moved to another CNO.
             let due = inner.agent_due.take().filter(|evd| inner.has(*evd));
             let evd = due.or_else(|| inner.pending.front().copied());
-            let (Some(evd), Proxy::Agent(_)) = (evd, &inner.proxy) else {
+            let Some(evd) = evd else {
                 return;
             };
+            if !matches!(inner.proxy, Proxy::Agent(_)) {
+                inner.came_since_agent(evd);
+                return;
+            }
             let agent = std::mem::replace(&mut inner.proxy, Proxy::None);
             self.update_listens(&inner);
             (agent, evd)

@@ -264,11 +264,17 @@ impl<T: Transport> Evd<T> {
         self.take_completions(inner)
     }
 
-    /// Arms the completion queue for a CNO that began to listen.
-    pub(crate) fn arm_for_cno(&'static self) {
+    /// Arms the completion queue for a CNO that began to listen. It is notified at once of completions, and if `of_events` of events that are in the
+    /// event queue already.
+    pub(crate) fn arm_for_cno(&'static self, of_events: bool) {
         let wakeup = {
             let mut inner = self.inner.lock();
-            self.arm_cq(&mut inner)
+            match self.arm_cq(&mut inner) {
+                Wakeup::None if of_events && inner.queue.len() > 0 => {
+                    self.choose_wakeup(&mut inner, true)
+                }
+                armed => armed,
+            }
         };
         wakeup.deliver();
     }

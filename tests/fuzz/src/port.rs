@@ -65,6 +65,10 @@ struct Model {
 impl Model {
     /// Records a claim. Returns true if it is to be granted.
     fn claim(&mut self, what: Destination, owner: Owner, uid: u32) -> bool {
+        // No engine has slot 0, and there are 1,023 others.
+        if matches!(what, Destination::Slot(slot) if slot == 0 || slot > 1023) {
+            return false;
+        }
         if let Some((has, _)) = self.had.get(&what) {
             let has = *has == owner;
             let waiting = self.waiting.entry(what).or_default();
