@@ -221,8 +221,11 @@ fn an_agent_is_called_once_in_addition_to_the_waiter() {
     assert_eq!(calls.load(Ordering::SeqCst), 1);
     let (second, again, _) = agent();
     cno.modify_agent(Some(second)).unwrap();
+    assert_eq!(again.load(Ordering::SeqCst), 1, "for the second event");
     evd.post_se(3).unwrap();
     assert_eq!(again.load(Ordering::SeqCst), 1);
+    let mut sink = Events::default();
+    while evd.dequeue(&mut sink).is_ok() {}
     let (third, never, _) = agent();
     cno.modify_agent(Some(third)).unwrap();
     cno.modify_agent(None).unwrap();
