@@ -161,8 +161,9 @@ impl Cno {
         }
     }
 
-    /// Sets the function that the next event calls (dat_cno_modify_agent), or removes it. It is called once. One that is replaced,
-    /// or whose CNO is freed, is dropped; a call that has begun goes on.
+    /// Sets the function that the next event calls (dat_cno_modify_agent), or removes it. It is called once: at once if a dispatcher got an
+    /// event since an earlier function was called, and still has one. A function that is replaced, or whose CNO is freed, is dropped; a call
+    /// that has begun goes on.
     ///
     /// ```
     /// use udapl::{Ia, Streams};
