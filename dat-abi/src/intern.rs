@@ -9,7 +9,6 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use dat_core::ia::Ia;
 use dat_core::transport::Transport;
-use dat_os::netdev::is_link_local;
 
 use crate::sockaddr::{self, SockAddr};
 use crate::types::{DatIaAddressPtr, DatNamedAttr};
@@ -53,11 +52,7 @@ pub(crate) fn address(ip: Option<IpAddr>, scope: u32) -> DatIaAddressPtr {
 
 /// Returns a pointer to a `sockaddr_in` or `sockaddr_in6` with a port, as [`address`] does.
 pub(crate) fn address_with_port(ip: Option<IpAddr>, scope: u32, port: u16) -> DatIaAddressPtr {
-    let scope = if ip.is_some_and(is_link_local) {
-        scope
-    } else {
-        0
-    };
+    let scope = sockaddr::link_scope(ip, scope);
     let mut interned = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
     let at = *interned.entry((ip, scope, port)).or_insert_with(|| {
         let c_address: &'static mut SockAddr =

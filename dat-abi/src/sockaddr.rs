@@ -2,11 +2,22 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use dat_os::netdev::is_link_local;
+
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 
 /// Storage of a `DAT_SOCK_ADDR` of either family, in words so that it is aligned.
 pub type SockAddr = [u32; 7];
+
+/// Returns the scope of an address: `scope` if it is a link-local one, else 0.
+pub(crate) fn link_scope(ip: Option<IpAddr>, scope: u32) -> u32 {
+    if ip.is_some_and(is_link_local) {
+        scope
+    } else {
+        0
+    }
+}
 
 /// Returns the bytes of a socket address; without `ip` those of family 0.
 pub(crate) fn bytes(ip: Option<IpAddr>, scope: u32, port: u16) -> [u8; 28] {

@@ -202,6 +202,33 @@ macro_rules! version {
                 ok!(table, evd_free(s.conn));
             }
 
+            /// Connects two endpoints of `ia`, without private data. Returns its address, the service point, and the request's event.
+            fn ask(
+                table: &DatProvider,
+                ia: DatHandle,
+                active: &Side,
+                passive: &Side,
+            ) -> (*mut c_void, DatHandle, DatEvent) {
+                let (mut qual, mut psp) = (0, 0);
+                ok!(
+                    table,
+                    psp_create_any(ia, &mut qual, passive.conn, 0, &mut psp)
+                );
+                // SAFETY: all zeros are attributes, to be filled.
+                let mut attr: DatIaAttr = unsafe { std::mem::zeroed() };
+                ok!(
+                    table,
+                    ia_query(ia, null_mut(), !0, &mut attr, 0, null_mut())
+                );
+                let own = attr.ia_address_ptr;
+                ok!(
+                    table,
+                    ep_connect(active.ep, own, qual, FIVE_SECONDS, 0, null(), 0, 0)
+                );
+                let arrived = wait(passive.conn, event_number::CONNECTION_REQUEST);
+                (own, psp, arrived)
+            }
+
             /// Waits for the completion with `cookie`, and returns its length.
             fn completed(s: &Side, cookie: u64) -> u64 {
                 let event = wait(s.dto, event_number::DTO_COMPLETION);
@@ -220,24 +247,8 @@ macro_rules! version {
                 let mut pz = 0;
                 ok!(table, pz_create(ia, &mut pz));
                 let (active, passive) = (side(table, ia, pz, 1), side(table, ia, pz, 2));
-                let (mut qual, mut psp) = (0, 0);
-                ok!(
-                    table,
-                    psp_create_any(ia, &mut qual, passive.conn, 0, &mut psp)
-                );
-                // SAFETY: all zeros are attributes, to be filled.
-                let mut attr: DatIaAttr = unsafe { std::mem::zeroed() };
-                ok!(
-                    table,
-                    ia_query(ia, null_mut(), !0, &mut attr, 0, null_mut())
-                );
-                let own = attr.ia_address_ptr;
+                let (own, _, arrived) = ask(table, ia, &active, &passive);
                 assert_ne!(scope(own), 0);
-                ok!(
-                    table,
-                    ep_connect(active.ep, own, qual, FIVE_SECONDS, 0, null(), 0, 0)
-                );
-                let arrived = wait(passive.conn, event_number::CONNECTION_REQUEST);
                 // SAFETY: the event says that it is a request.
                 let arrived = unsafe { arrived.event_data.cr_arrival_event_data };
                 // SAFETY: all zeros are parameters, to be filled.
@@ -417,31 +428,7 @@ macro_rules! version {
                 let mut pz = 0;
                 ok!(table, pz_create(ia, &mut pz));
                 let (active, passive) = (side(table, ia, pz, 0), side(table, ia, pz, 0));
-                let (mut qual, mut psp) = (0, 0);
-                ok!(
-                    table,
-                    psp_create_any(ia, &mut qual, passive.conn, 0, &mut psp)
-                );
-                // SAFETY: all zeros are attributes, to be filled.
-                let mut attr: DatIaAttr = unsafe { std::mem::zeroed() };
-                ok!(
-                    table,
-                    ia_query(ia, null_mut(), !0, &mut attr, 0, null_mut())
-                );
-                ok!(
-                    table,
-                    ep_connect(
-                        active.ep,
-                        attr.ia_address_ptr,
-                        qual,
-                        FIVE_SECONDS,
-                        0,
-                        null(),
-                        0,
-                        0
-                    )
-                );
-                let arrived = wait(passive.conn, event_number::CONNECTION_REQUEST);
+                let (_, psp, arrived) = ask(table, ia, &active, &passive);
                 // SAFETY: the event says that it is a request.
                 let cr = unsafe { arrived.event_data.cr_arrival_event_data.cr_handle };
                 assert_eq!(normal(cr_reject(table, cr)), 0);

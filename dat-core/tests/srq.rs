@@ -138,6 +138,15 @@ fn a_late_report_of_the_last_receive_is_not_one_of_the_next_connection() {
     }
 }
 
+/// Returns the event for an SRQ below its low watermark.
+fn low(srq: &'static Srq<Fake>) -> Event {
+    Event::Async {
+        number: AsyncEvent::ProviderInternalError,
+        handle: srq.handle(),
+        reason: 2,
+    }
+}
+
 /// dat_srq_set_lw: one asynchronous event for each call, at once if the queue is below the watermark already.
 #[test]
 fn the_low_watermark_is_reported_once_per_arming() {
@@ -151,11 +160,7 @@ fn the_low_watermark_is_reported_once_per_arming() {
     assert_eq!(srq.set_low_watermark(9), Err(Error::arg(2)));
     srq.set_low_watermark(6).unwrap();
     assert_eq!(srq.info().unwrap().attr.low_watermark, Some(6));
-    let low = Event::Async {
-        number: AsyncEvent::ProviderInternalError,
-        handle: srq.handle(),
-        reason: 2,
-    };
+    let low = low(srq);
     for (sends, expected) in [(2, None), (1, Some(low)), (3, None)] {
         for _ in 0..sends {
             from.post_send(&[], 0, NONE).unwrap();
@@ -191,11 +196,7 @@ fn messages_that_nobody_took_yet_count_for_the_low_watermark() {
         from.post_send(&[], 0, NONE).unwrap();
     }
     srq.set_low_watermark(4).unwrap();
-    let low = Event::Async {
-        number: AsyncEvent::ProviderInternalError,
-        handle: srq.handle(),
-        reason: 2,
-    };
+    let low = low(srq);
     assert_eq!(asynchronous(&server), Some(low));
     assert_eq!(asynchronous(&server), None);
     assert_eq!(all(server.recv).len(), 8);

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use dat_core::ah::Ah;
 use dat_core::event::{DatagramEvent, Dto, DtoOp, DtoStatus, RawHandle};
 use dat_core::transport::Transport;
-use dat_os::netdev::is_link_local;
 
 use super::types::{DatEventData, DatIbAddrHandle, DatIbExtensionEventData, ib_ext_type};
 use crate::intern;
@@ -78,8 +77,8 @@ pub(crate) fn request() -> DatIbExtensionEventData {
 
 /// Returns the peer's socket address for `remote_ah.ia_addr`.
 fn ia_addr(remote: SocketAddr, scope: u32) -> [u8; 28] {
-    let scope = if is_link_local(remote.ip()) { scope } else { 0 };
-    sockaddr::bytes(Some(remote.ip()), scope, remote.port())
+    let ip = Some(remote.ip());
+    sockaddr::bytes(ip, sockaddr::link_scope(ip, scope), remote.port())
 }
 
 /// Returns the extension data and the event data of a datagram endpoint's connection event.

@@ -325,7 +325,7 @@ impl<T: Transport> Srq<T> {
             at_once
         };
         if !is_low && low_watermark != 0 {
-            // Messages that nobody took yet leave fewer receives than were counted, and a device need not look at the limit before
+            // Messages that were not taken yet leave fewer receives than were counted, and a device need not look at the limit before
             // the next message takes one (rdma_rxe).
             Ep::gather_receives_of(self);
             is_low = self.slots.taken() < low_watermark;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::message::Destination;
 use crate::names;
 
-/// Pause between two looks at the kernel's list of names, which may be long: any host can name what nobody has.
+/// Pause between two looks at the kernel's list of names, which may be long: any host can name what no engine has.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// See the module's documentation.

@@ -40,25 +40,11 @@ pub fn system_name(ip: IpAddr) -> String {
 
 /// Returns whether a process of the own user accepts connections under `prefix` and a number; false if the kernel does not show the names.
 pub(crate) fn own_user_listens(kind: Kind, prefix: &str) -> bool {
-    let Ok(list) = std::fs::File::open(LIST) else {
-        return false;
-    };
-    let listens = |name: &String| connect_exact(kind, name, Trust::Own).is_ok();
-    let names = numbered(BufReader::new(list), prefix);
-    names.iter().take(MAX_TRIED).any(listens)
-}
-
-/// Returns the names in a list in the format of /proc/net/unix that consist of `prefix` and a number.
-fn numbered(list: impl BufRead, prefix: &str) -> BTreeSet<String> {
-    let lines = list.split(b'\n').map_while(Result::ok);
-    let name = |line: Vec<u8>| {
-        let line = String::from_utf8_lossy(&line);
-        // `@` stands for the zero byte of an abstract name.
-        let name = line.split(' ').next_back()?.strip_prefix('@')?;
-        let number = name.strip_prefix(prefix)?;
-        number.parse::<u16>().ok().map(|_| name.to_owned())
-    };
-    lines.filter_map(name).collect()
+    let is_number = |ending: &String| ending.parse::<u16>().is_ok();
+    let numbers: BTreeSet<String> = endings(prefix).into_iter().filter(is_number).collect();
+    let listens =
+        |number: &String| connect_exact(kind, &format!("{prefix}{number}"), Trust::Own).is_ok();
+    numbers.iter().take(MAX_TRIED).any(listens)
 }
 
 /// Returns the name that the engine in `slot` of `ip` has as long as it lives.

@@ -57,7 +57,7 @@ pub const fn within_fair_share(own: usize, taken: usize, all: usize) -> bool {
     own.saturating_mul(2) < free.saturating_sub(all / RESERVE_DIVISOR)
 }
 
-/// Who has which slot and service of an address.
+/// The owners of the slots and services of an address.
 #[derive(Debug)]
 pub struct Registry {
     owners: HashMap<Destination, (Owner, u32)>,
