@@ -28,6 +28,7 @@ pub mod mutex;
 pub mod netdev;
 pub mod permit;
 pub mod poll_set;
+pub mod processor;
 pub mod quick_clock;
 pub mod schedule;
 pub mod signals;

@@ -18,6 +18,7 @@ const ORDER: &[&str] = &[
     "address::local_address",
     "adaptive::oversubscription",
     "adaptive::empty_polls",
+    "adaptive::copy_time",
     "adaptive::pull_choice",
     "adaptive::socket_cadence",
     "adaptive",

@@ -6,8 +6,9 @@
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
+use softrxe_near::agreement::ring_size;
 use softrxe_near::layout::{payload_at, record_length};
-use softrxe_near::{Channel, LARGE_RING, Receiver, Sender};
+use softrxe_near::{Channel, Receiver, Sender, WIDE_RING, prefers_wide_rings};
 
 /// Headers of the records, as long as those of an RDMA write.
 const HEADER: [u8; 28] = [7; 28];
@@ -71,7 +72,7 @@ fn send_at_last(sender: &mut Sender, header: &[u8], payload: &[u8]) {
 
 /// The child: echoes each record whose header begins with ECHO, reads the others, and answers the last one of a stream.
 fn serve(channel: &mut Channel) {
-    let mut buffer = vec![0; LARGE_RING];
+    let mut buffer = vec![0; WIDE_RING];
     loop {
         let mut run = 0;
         while run < RUN
@@ -96,7 +97,7 @@ fn serve(channel: &mut Channel) {
 
 /// Half round trips of records with `payload` bytes after `header` bytes, in nanoseconds.
 fn latency(channel: &mut Channel, header: usize, payload: usize) -> f64 {
-    let (mut buffer, payload) = (vec![0; LARGE_RING], vec![1; payload]);
+    let (mut buffer, payload) = (vec![0; WIDE_RING], vec![1; payload]);
     let header = &[ECHO; 40][..header];
     let (begin, mut count) = (Instant::now(), 0);
     while begin.elapsed() < ROUND {
@@ -112,7 +113,7 @@ fn latency(channel: &mut Channel, header: usize, payload: usize) -> f64 {
 
 /// Sends messages of `length` bytes in packets of the MTU one way; returns messages per second.
 fn stream(channel: &mut Channel, header: usize, length: usize) -> f64 {
-    let mut buffer = vec![0; LARGE_RING];
+    let mut buffer = vec![0; WIDE_RING];
     let message = vec![3; length];
     let header = &[READ; 40][..header];
     let mtu = channel.sender.mtu();
@@ -148,7 +149,9 @@ fn main() {
         .nth(1)
         .map_or(60, |rounds| rounds.parse().expect("a number of rounds"));
     let wanted = std::env::args().nth(2).unwrap_or_default();
-    let (mut channel, memory) = Channel::create(LARGE_RING).expect("memory for a channel");
+    // The first rings of an engine here.
+    let size = ring_size(0, prefers_wide_rings()).expect("a first ring");
+    let (mut channel, memory) = Channel::create(size).expect("memory for a channel");
     // SAFETY: one thread runs. The child has the descriptor but not the mapping.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork failed");
@@ -156,7 +159,7 @@ fn main() {
         // SAFETY: a plain system call: the child does not poll for ever without its parent.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         pin(1);
-        serve(&mut Channel::adopt(&memory, LARGE_RING).expect("the parent's memory"));
+        serve(&mut Channel::adopt(&memory, size).expect("the parent's memory"));
         std::process::exit(0);
     }
     drop(memory);
@@ -210,7 +213,7 @@ fn main() {
 
 /// Sends messages of `length` bytes, each after the acknowledgement of the one before; returns nanoseconds of one.
 fn one_at_a_time(channel: &mut Channel, length: usize) -> f64 {
-    let mut buffer = vec![0; LARGE_RING];
+    let mut buffer = vec![0; WIDE_RING];
     let message = vec![3; length];
     let mtu = channel.sender.mtu();
     let (begin, mut count) = (Instant::now(), 0);

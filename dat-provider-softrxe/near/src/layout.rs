@@ -33,8 +33,10 @@ pub const MAX_LENT: usize = 512 << 10;
 pub const LENT_LEN: usize = 8;
 /// Largest number that the field of a payload's length can have.
 const MAX_PAYLOAD: u32 = (1 << 24) - 1;
-/// Divisor of the ring's size that gives the maximum length of a payload.
+/// Divisor of the ring's size that gives the maximum length of a payload, up to [`MAX_MTU`].
 pub(crate) const MTU_DIVISOR: usize = 8;
+/// Maximum length of a payload in any ring.
+pub const MAX_MTU: usize = 32 << 10;
 
 /// Returns where a payload of `payload_length` bytes begins in a record with headers of `header_length` bytes.
 #[must_use]

@@ -47,6 +47,12 @@ impl Lender {
         self.ring.lines().pulls.load(Ordering::Relaxed) != 0
     }
 
+    /// Tells the peer how long this process takes to copy a MiB of payload into the ring, in nanoseconds. The peer knows it when it gets the
+    /// next record that is published.
+    pub fn report_copy_time(&self, nanos: u32) {
+        self.ring.lines().copy_time.store(nanos, Ordering::Relaxed);
+    }
+
     /// Returns the number of bytes that the peer says it has consumed: it is done with the records before.
     #[must_use]
     pub fn freed(&self) -> u64 {

@@ -27,7 +27,7 @@ mod sender;
 mod sync;
 mod violation;
 
-pub use channel::{Channel, LARGE_RING, SMALL_RING, mtu};
+pub use channel::{Channel, LARGE_RING, SMALL_RING, WIDE_RING, mtu, prefers_wide_rings};
 pub use lender::Lender;
 pub use map::MapError;
 pub use pull::{Lent, PullError, Puller};

@@ -85,6 +85,12 @@ impl Puller {
             .store(pulls.into(), Ordering::Relaxed);
     }
 
+    /// Returns how long the peer says that it takes to copy a MiB of payload into the ring, in nanoseconds; 0 if it does not know.
+    #[must_use]
+    pub fn copy_time(&self) -> u32 {
+        self.ring.lines().copy_time.load(Ordering::Relaxed)
+    }
+
     /// Copies from `offset` of `lent` to the two parts `to`, each an address and a length. What it copied is of no use after an error.
     ///
     /// # Errors

@@ -58,7 +58,10 @@ pub(crate) struct Lines {
     /// What identifies the producer's memory: two secret words, and where it has them, or 0. The producer stores them once.
     pub(crate) nonce: [AtomicU64; 2],
     pub(crate) nonce_at: AtomicU64,
-    rest_4: Rest<{ LINE - 24 }>,
+    /// Nanoseconds in which the producer copies a MiB of payload into the ring, or 0; the producer stores it before it publishes a
+    /// record that it measured.
+    pub(crate) copy_time: AtomicU32,
+    rest_4: Rest<{ LINE - 28 }>,
     /// Not 0 if the consumer reads payloads in the producer's memory; the consumer stores it, whenever that changes.
     pub(crate) pulls: AtomicU32,
     rest_5: Rest<{ LINE - 4 }>,

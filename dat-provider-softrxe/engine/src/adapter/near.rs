@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 use softrxe_near::agreement::{Bell, Offer, ring_size};
+use softrxe_near::prefers_wide_rings;
 use softrxe_near::{Channel, Violation};
 use softrxe_port::liveness::LocalPeer;
 use softrxe_port::poll_set::PollSet;
@@ -117,7 +118,7 @@ impl Near {
     /// Returns the offer for another channel of a process with `channels` of them; `None` if it has too many. A peer cannot make a process wait
     /// that does not copy from its memory.
     pub(crate) fn offer(&self, channels: usize) -> Option<Offer> {
-        let ring = ring_size(channels)?;
+        let ring = ring_size(channels, prefers_wide_rings())?;
         Some(Offer {
             events: self.lends,
             ..Offer::new(ring, self.port)

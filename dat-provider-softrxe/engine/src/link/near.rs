@@ -4,14 +4,17 @@
 //! [`Regions`], which know the record at hand. A long payload is lent instead ([`lending`](crate::memory::lending)): the receiver
 //! copies it out of the sender's memory.
 
+use std::cell::RefCell;
 use std::io;
 
-use softrxe_near::{Channel, LARGE_RING, Lent, Record, Sender, Violation, layout, mtu};
+use softrxe_near::{Channel, Lent, Record, Sender, Violation, layout};
 use softrxe_proto::near::{self, MIN_LENT, RecordPart};
 use softrxe_proto::{Engine, NearId, NearOut, NearPoster, PostError, Qpn, SendRequest, Time};
 
+use crate::adaptive::copy_time::CopyTime;
 use crate::adaptive::pull_choice::{PullChoice, Way};
 use crate::clock;
+use crate::memory::lending::Loans;
 use crate::memory::range::RecordBytes;
 use crate::memory::regions::Regions;
 
@@ -29,7 +32,7 @@ const _: () = {
     assert!(layout::ALIGNMENT == near::RECORD_ALIGN);
     assert!(layout::MAX_LENT == near::MAX_LENT as usize);
     assert!(layout::LENT_LEN == near::LENT_LEN);
-    assert!(mtu(LARGE_RING) <= *near::MTU_RANGE.end() as usize);
+    assert!(layout::MAX_MTU == *near::MTU_RANGE.end() as usize);
     let mut header = 0;
     while header <= layout::MAX_HEADER {
         // Every length at which a payload may move, and those around.
@@ -73,6 +76,7 @@ pub(crate) struct NearLink {
     /// The engine has packets for which there was no room.
     starved: bool,
     pulls: Pulls,
+    copy_time: CopyTime,
 }
 
 /// Whether long payloads are copied out of the peer's memory.
@@ -105,19 +109,34 @@ impl Pulls {
         choice.measures(way(payload)).then(clock::now)
     }
 
-    /// Records that a record with a long payload was handled, from `begin` on if that was taken. Returns what the peer is to be told of the
-    /// payloads that follow, if that has changed.
+    /// Records that a record with a long payload was handled, from `begin` on if that was taken. Tells the peer of `channel` what to do with
+    /// the payloads that follow, if that has changed.
     #[inline(never)]
-    fn end(&mut self, payload: RecordPart, begin: Option<Time>) -> Option<bool> {
+    fn end(
+        &mut self,
+        loans: &RefCell<Loans>,
+        channel: NearId,
+        payload: RecordPart,
+        begin: Option<Time>,
+    ) {
         let Self::Chosen(choice) = self else {
-            return None;
+            return;
         };
+        let mut loans = loans.borrow_mut();
         let before = choice.pulls();
-        let took = begin.map(|begin| clock::now().since(begin).as_nanos() as u64);
-        choice.took(way(payload), payload.length, took);
+        let took = begin.map(elapsed);
+        let copy_time = took.map_or(0, |_| loans.copy_time_of_peer(channel));
+        choice.took(way(payload), payload.length, took, copy_time);
         let now = choice.pulls();
-        (now != before).then_some(now)
+        if now != before {
+            loans.announce(channel, now);
+        }
     }
+}
+
+/// Returns the time since `begin` in nanoseconds.
+fn elapsed(begin: Time) -> u64 {
+    clock::now().since(begin).as_nanos() as u64
 }
 
 /// Returns how a payload gets into the memory of this process.
@@ -137,6 +156,7 @@ impl NearLink {
             channel,
             starved: false,
             pulls: Pulls::Never,
+            copy_time: CopyTime::new(),
         }
     }
 
@@ -219,9 +239,9 @@ impl NearLink {
                 None
             };
             engine.handle_record(now, self.id, &record.header, record.header_length, payload);
-            if is_long && let Some(pulls) = self.pulls.end(payload, begin) {
-                let mut loans = engine.memory().loans().borrow_mut();
-                loans.announce(self.id, pulls);
+            if is_long {
+                let loans = engine.memory().loans();
+                self.pulls.end(loans, self.id, payload, begin);
             }
             if lent.is_some() {
                 borrow(engine, self.id, None);
@@ -325,6 +345,7 @@ impl NearLink {
             if lends {
                 lend(engine, Some((self.id, sender.position())));
             }
+            let begin = self.copy_time.measures().then(clock::now);
             if let Some(out) = engine.poll_near(now, self.id, space.room, hold) {
                 if out.lent {
                     sender.commit_lent(
@@ -336,6 +357,13 @@ impl NearLink {
                 } else {
                     bytes += out.payload_length;
                     commit(sender, &out);
+                    if out.payload_length >= MIN_LENT as usize
+                        && let Some(nanos) =
+                            self.copy_time.took(out.payload_length, begin.map(elapsed))
+                    {
+                        let mut loans = engine.memory().loans().borrow_mut();
+                        loans.report_copy_time(self.id, nanos);
+                    }
                 }
                 if bytes >= MAX_SENT {
                     sent.unfinished = true;

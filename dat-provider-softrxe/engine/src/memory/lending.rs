@@ -116,6 +116,18 @@ impl Loans {
         }
     }
 
+    /// Returns how long the peer of channel `id` says that it takes to copy a MiB into the ring, in nanoseconds; 0 if it does not know.
+    pub(crate) fn copy_time_of_peer(&mut self, id: NearId) -> u32 {
+        self.get(id).map_or(0, |lending| lending.puller.copy_time())
+    }
+
+    /// Tells the peer of channel `id` how long this process takes to copy a MiB into the ring, in nanoseconds.
+    pub(crate) fn report_copy_time(&mut self, id: NearId, nanos: u32) {
+        if let Some(lending) = self.get(id) {
+            lending.lender.report_copy_time(nanos);
+        }
+    }
+
     /// Says that the record at this position of a channel is being written: [`lends`](Self::lends) answers for it. `None`: a record
     /// that lends nothing.
     pub(crate) const fn set_lending(&mut self, record: Option<(NearId, u64)>) {

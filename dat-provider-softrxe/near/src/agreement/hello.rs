@@ -28,7 +28,7 @@ pub const LENGTH: usize = 64;
 const MAGIC: [u8; 8] = *b"dat-near";
 /// Version of packet, memory and protocol. Every version has magic number, version, kind and reason where this one has
 /// them.
-const VERSION: u16 = 6;
+const VERSION: u16 = 7;
 
 /// Why a call is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -26,9 +26,11 @@ use std::os::fd::BorrowedFd;
 
 use softrxe_port::credentials;
 
-use crate::channel::{Channel, LARGE_RING, SMALL_RING};
+use crate::channel::{Channel, LARGE_RING, SMALL_RING, WIDE_RING};
 
-/// Channels of a process with large rings.
+/// Channels of a process with wide rings, where it prefers those. They take 32 MiB.
+const WIDE_RINGS: usize = 8;
+/// Channels of a process with wide or large rings.
 const LARGE_RINGS: usize = 64;
 /// Maximum number of channels of a process.
 pub const MAX_CHANNELS: usize = 256;
@@ -87,10 +89,12 @@ pub struct Agreed {
     pub port: u16,
 }
 
-/// Returns the size of the rings of another channel of a process with `channels` of them; `None` if it has too many.
+/// Returns the size of the rings of another channel of a process with `channels` of them; `None` if it has too many. The first ones
+/// are `wide` where that is faster ([`prefers_wide_rings`](crate::prefers_wide_rings)).
 #[must_use]
-pub const fn ring_size(channels: usize) -> Option<usize> {
+pub const fn ring_size(channels: usize, wide: bool) -> Option<usize> {
     match channels {
+        ..WIDE_RINGS if wide => Some(WIDE_RING),
         ..LARGE_RINGS => Some(LARGE_RING),
         LARGE_RINGS..MAX_CHANNELS => Some(SMALL_RING),
         _ => None,
@@ -114,8 +118,11 @@ mod tests {
 
     #[test]
     fn the_first_channels_have_large_rings_and_their_number_has_a_limit() {
-        let sizes = [0, 63, 64, 255, 256, usize::MAX].map(ring_size);
+        let counts = [0, 7, 8, 63, 64, 255, 256, usize::MAX];
         let (large, small) = (Some(LARGE_RING), Some(SMALL_RING));
-        assert_eq!(sizes, [large, large, small, small, None, None]);
+        let mut expected = [large, large, large, large, small, small, None, None];
+        assert_eq!(counts.map(|count| ring_size(count, false)), expected);
+        expected[..2].fill(Some(WIDE_RING));
+        assert_eq!(counts.map(|count| ring_size(count, true)), expected);
     }
 }

@@ -28,8 +28,6 @@ use std::cell::Cell;
 
 use softrxe_proto::Time;
 
-pub(crate) use signals::install;
-
 /// The memory is not mapped, or not with the right with which it was registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Fault;
@@ -41,6 +39,13 @@ pub(crate) enum CopyMethod {
     Direct,
     /// By system calls.
     Kernel,
+}
+
+/// Adapts the copies to the processor, and installs the handler at the first call.
+pub(crate) fn install() {
+    #[cfg(target_arch = "x86_64")]
+    machine::adapt();
+    signals::install();
 }
 
 /// How long the state of a thread's signals is remembered, in nanoseconds.

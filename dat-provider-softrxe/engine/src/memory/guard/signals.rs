@@ -17,7 +17,7 @@ const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 static PREVIOUS: [AtomicPtr<libc::sigaction>; 2] = [const { AtomicPtr::new(null_mut()) }; 2];
 
 /// Installs the handler at the first call. Without it the kernel copies.
-pub(crate) fn install() {
+pub(super) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         for (signal, previous) in SIGNALS.into_iter().zip(&PREVIOUS) {
