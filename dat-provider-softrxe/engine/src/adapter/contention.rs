@@ -74,6 +74,11 @@ impl<T> SharedLock<T> {
             .store(received.wrapping_add(1), Ordering::Relaxed);
     }
 
+    /// Returns the number of polls that have received, modulo 2^32. It does not take the lock.
+    pub(crate) fn receptions(&self) -> u32 {
+        self.received.load(Ordering::Relaxed)
+    }
+
     #[cold]
     #[inline(never)]
     fn take_turns(&self, turns: &PollTurns) -> Result<BiasedGuard<'_, T>, AfterPoll> {

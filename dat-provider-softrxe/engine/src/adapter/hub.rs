@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dat_arena::BiasedGuard;
@@ -94,6 +94,8 @@ pub(crate) struct Hub {
     pub(crate) wakers: Wakers,
     /// Consumers that [give way](Self::give_way).
     pub(crate) give_way: AtomicU32,
+    /// How often the helper thread had a processor.
+    pub(crate) helper_runs: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -165,6 +167,7 @@ impl Hub {
             descriptors,
             wakers: Wakers::new()?,
             give_way: AtomicU32::new(0),
+            helper_runs: AtomicU64::new(0),
             stop: AtomicBool::new(false),
         }))
     }

@@ -23,12 +23,12 @@ pub(crate) enum Idle {
 pub(crate) struct Look {
     /// How often the scheduler switched from the calling thread to another one.
     pub(crate) switches: u64,
-    /// Rounds of the helper.
-    pub(crate) helper_rounds: u64,
+    /// How often the helper thread had a processor.
+    pub(crate) helper_runs: u64,
 }
 
-/// A round of the helper interrupts the consumer by twos where the helper yields.
-const SWITCHES_PER_ROUND: u64 = 2;
+/// The helper interrupts the consumer by twos where it yields.
+const SWITCHES_PER_RUN: u64 = 2;
 
 /// Counts polls in a row of a consumer that found nothing.
 ///
@@ -172,9 +172,9 @@ impl EmptyPolls {
     fn switches(&mut self, now: Time, thread: usize, look: Look) -> Option<(u64, Duration)> {
         let last = self.looked.replace((thread, look, now));
         let (_, before, at) = last.filter(|(of, ..)| *of == thread)?;
-        let rounds = look.helper_rounds.saturating_sub(before.helper_rounds);
+        let runs = look.helper_runs.saturating_sub(before.helper_runs);
         let switches = look.switches.saturating_sub(before.switches);
-        let others = switches.saturating_sub(SWITCHES_PER_ROUND * rounds);
+        let others = switches.saturating_sub(SWITCHES_PER_RUN * runs);
         Some((others, now.since(at)))
     }
 
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_consumer_that_is_preempted_often_and_briefly_yields() {
-        for (micros_per_switch, micros_per_round, yields) in [
+        for (micros_per_switch, micros_per_run, yields) in [
             (100, 1000, true),
             (1000, 1000, false),
             // The helper alone.
@@ -294,11 +294,11 @@ mod tests {
         ] {
             let mut of = Consumer::default();
             // An idle program's helper.
-            of.look.helper_rounds = 1_000_000;
+            of.look.helper_runs = 1_000_000;
             let mut idle = Vec::new();
             for n in 0..20_000 {
                 of.look.switches = n / 2 / micros_per_switch;
-                of.look.helper_rounds = 1_000_000 + n / 2 / micros_per_round;
+                of.look.helper_runs = 1_000_000 + n / 2 / micros_per_run;
                 // Messages arrive meanwhile.
                 if n % 40 == 0 {
                     of.polls.found();

@@ -114,7 +114,6 @@ impl Hub {
         let Driver {
             empty_polls,
             oversubscription,
-            helper_rounds,
             ..
         } = &mut state.driver;
         if arrived {
@@ -123,7 +122,7 @@ impl Hub {
         } else if count == 0 {
             let look = || Look {
                 switches: schedule::preemptions(),
-                helper_rounds: *helper_rounds,
+                helper_runs: self.helper_runs.load(Ordering::Relaxed),
             };
             let idle = empty_polls.polled(
                 oversubscription,

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use dat_os::schedule::{self, Slice, processors};
-use dat_os::sleep::on_readable;
+use dat_os::sleep::{Slept, on_readable};
 use dat_os::spin::Spin;
 use softrxe_proto::Time;
 
@@ -21,6 +21,8 @@ use crate::clock;
 
 /// How long the helper sleeps between two reads of the socket while consumers poll.
 pub(super) const POLL_SLEEP: Duration = Duration::from_millis(1);
+/// Number of such sleeps without a round between them, if a consumer polled in a loop during each.
+const MAX_SKIPPED_ROUNDS: u32 = 8;
 /// The first of these sleeps while a completion queue is watched; each one is twice as long as the one before. A consumer may
 /// have stopped to poll and sleep on a CNO's descriptor.
 const FIRST_WATCHED_SLEEP: Duration = Duration::from_micros(20);
@@ -111,6 +113,7 @@ impl Hub {
         schedule::sleep_exactly();
         loop {
             let woken = Instant::now();
+            self.helper_runs.fetch_add(1, Ordering::Relaxed);
             // The wake-up of an end that comes after this is still there when the thread sleeps.
             self.wakers.helper.clear();
             if self.is_ending() {
@@ -148,9 +151,7 @@ impl Hub {
             let back_off =
                 || back_off_until.map(|end| end.saturating_duration_since(Instant::now()));
             match plan {
-                Plan::SleepFor(limit) => {
-                    let _ = on_readable([self.wakers.helper.as_raw_fd()], Some(limit));
-                }
+                Plan::SleepFor(limit) => self.sleep_beside_polls(limit),
                 Plan::SleepUntilWoken => {
                     let _ = on_readable([self.wakers.helper.as_raw_fd()], back_off());
                 }
@@ -192,6 +193,21 @@ impl Hub {
         }
     }
 
+    /// Sleeps for `limit`, unless it is woken, and some times more while a consumer goes on polling in a loop. A round has nothing to do then, and
+    /// its lock would make the consumer wait.
+    fn sleep_beside_polls(&self, limit: Duration) {
+        let mut before = self.state.receptions();
+        for _ in 0..MAX_SKIPPED_ROUNDS {
+            let slept = on_readable([self.wakers.helper.as_raw_fd()], Some(limit));
+            let now = self.state.receptions();
+            let polls = now.wrapping_sub(std::mem::replace(&mut before, now));
+            if slept != Slept::TimedOut || limit < POLL_SLEEP || !make_a_loop(polls, true) {
+                return;
+            }
+            self.helper_runs.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Receives and transmits, unless another thread drives, takes the upcalls that the helper is to run, and plans what it does
     /// next. `polls` is the number of polls at the last round.
     fn round(
@@ -203,7 +219,6 @@ impl Hub {
     ) -> Round {
         let mut state = self.state.lock();
         let now = clock::now();
-        state.driver.helper_rounds += 1;
         let oversubscribed = state.driver.oversubscription.is_present(now);
         let is_polling = state.driver.empty_polls.is_polling(now);
         let is_away = state.driver.empty_polls.is_away(now);
@@ -351,9 +366,9 @@ mod tests {
     use std::fs::File;
     use std::net::UdpSocket;
     use std::os::unix::fs::FileExt;
+    use std::sync::atomic::AtomicBool;
 
     use dat_core::transport::Token;
-    use dat_os::sleep::Slept;
     use softrxe_near::agreement::{Agreed, Bell, Dial, Door, End, Offer};
     use softrxe_near::layout::CONTROL;
     use softrxe_near::{Channel, LARGE_RING};
@@ -569,6 +584,39 @@ mod tests {
             hub.end();
             thread.join().unwrap();
         }
+    }
+
+    /// Returns how many sleeps there were besides the first one.
+    fn further_sleeps(hub: &Hub, limit: Duration) -> u64 {
+        let before = hub.helper_runs.load(Ordering::Relaxed);
+        hub.sleep_beside_polls(limit);
+        hub.helper_runs.load(Ordering::Relaxed) - before
+    }
+
+    #[test]
+    fn the_helper_leaves_a_consumer_that_polls_in_a_loop_alone() {
+        let hub = test_hub("127.77.5.25");
+        assert_eq!(further_sleeps(&hub, POLL_SLEEP), 0, "no consumer polls");
+        let end = AtomicBool::new(false);
+        let [left_alone, short, woken] = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !end.load(Ordering::Relaxed) {
+                    let _state = hub.state.lock();
+                    hub.state.poll_receives();
+                }
+            });
+            // The thread may have no processor for some sleeps.
+            let most = u64::from(MAX_SKIPPED_ROUNDS);
+            let mut all = (0..10_000).map(|_| further_sleeps(&hub, POLL_SLEEP));
+            let left_alone = all.find(|sleeps| *sleeps == most);
+            let short = further_sleeps(&hub, POLL_SLEEP / 2);
+            hub.wakers.helper.signal();
+            let woken = further_sleeps(&hub, POLL_SLEEP);
+            end.store(true, Ordering::Relaxed);
+            [left_alone, Some(short), Some(woken)]
+        });
+        assert!(left_alone.is_some());
+        assert_eq!((short, woken), (Some(0), Some(0)));
     }
 
     /// The channel ends while a thread prepares its sleep. The engine then has events, of which no descriptor tells.

@@ -223,8 +223,6 @@ pub(crate) struct Driver {
     pub(super) write_replies: ReplyPredictor,
     pub(crate) batch: Batch,
     pub(super) empty_polls: EmptyPolls,
-    /// Rounds of the helper.
-    pub(super) helper_rounds: u64,
     /// When the ends of peers were last expected beside consumers that poll.
     pub(crate) ends_expected: Option<Time>,
     /// Noticed by consumers that poll and by the helper.
@@ -243,7 +241,6 @@ impl Driver {
             write_replies: ReplyPredictor::default(),
             batch: Batch::default(),
             empty_polls: EmptyPolls::default(),
-            helper_rounds: 0,
             ends_expected: None,
             oversubscription: Oversubscription::default(),
         }
