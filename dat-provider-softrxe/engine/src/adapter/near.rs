@@ -20,7 +20,7 @@ use softrxe_proto::{Engine, NearId, NearPoster, PostError, Qpn, SendRequest, Tim
 use super::udp_datagrams::UdpDatagrams;
 use crate::adaptive::socket_cadence::SocketCadence;
 use crate::link::near::{Look, NearLink, Posted};
-use crate::memory::regions::Regions;
+use crate::memory::regions::{MIN_LONG, Regions};
 
 /// Looks at the records of this engine to itself in one call. The helper goes on with what is left, so that other threads get the lock.
 const LOOPED_LOOKS: usize = 2;
@@ -321,7 +321,13 @@ impl Near {
         // What this engine sends to itself arrives in the same call.
         let bell = up.bell.as_ref()?;
         // The general path finds a violation again, and ends the channel.
-        let posted = up.link.post(engine, now, poster, request, publish).ok()?;
+        let is_long = matches!(request.sges, [sge] if sge.length as usize >= MIN_LONG);
+        let posted = if is_long {
+            up.link.post_long(engine, now, poster, request, publish)
+        } else {
+            up.link.post(engine, now, poster, request, publish)
+        };
+        let posted = posted.ok()?;
         Some(posted.map(|posted| match posted {
             Posted::Waits => false,
             Posted::Sent { wake } => {

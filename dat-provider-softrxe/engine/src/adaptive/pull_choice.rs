@@ -2,7 +2,7 @@
 //! copied them. Pure.
 //!
 //! To pull is one copy, but the kernel looks up each page: from machine to machine it is a third quicker than the copy out of the ring, or takes
-//! five times as long. The copy into the ring may take much longer than the one out of it, so the sender tells how long it takes (`copy_time`).
+//! five times as long. The copy into the ring may take much longer than the one out of it, so the sender tells how long it takes (`ring_copies`).
 //! The receiver measures both ways, chooses, and measures again after some time.
 
 /// Payloads that are measured for each way.

@@ -7,16 +7,17 @@
 use std::cell::RefCell;
 use std::io;
 
+use dat_os::processor::is_amd;
 use softrxe_near::{Channel, Lent, Record, Sender, Violation, layout};
 use softrxe_proto::near::{self, MIN_LENT, RecordPart};
 use softrxe_proto::{Engine, NearId, NearOut, NearPoster, PostError, Qpn, SendRequest, Time};
 
-use crate::adaptive::copy_time::CopyTime;
 use crate::adaptive::pull_choice::{PullChoice, Way};
+use crate::adaptive::ring_copies::RingCopies;
 use crate::clock;
 use crate::memory::lending::Loans;
 use crate::memory::range::RecordBytes;
-use crate::memory::regions::Regions;
+use crate::memory::regions::{MIN_LONG, Regions};
 
 /// Records, and bytes of payload, that are received before the answers to them are transmitted.
 const MAX_RECORDS: usize = 64;
@@ -76,7 +77,7 @@ pub(crate) struct NearLink {
     /// The engine has packets for which there was no room.
     starved: bool,
     pulls: Pulls,
-    copy_time: CopyTime,
+    copies: RingCopies,
 }
 
 /// Whether long payloads are copied out of the peer's memory.
@@ -139,6 +140,22 @@ fn elapsed(begin: Time) -> u64 {
     clock::now().since(begin).as_nanos() as u64
 }
 
+/// Records that `length` bytes of payload were copied into the ring of channel `id`, from `begin` on if that was taken, and tells the peer how
+/// long such copies take.
+#[inline(never)]
+fn end_copy(
+    engine: &Engine<Regions>,
+    id: NearId,
+    copies: &mut RingCopies,
+    length: usize,
+    begin: Option<Time>,
+) {
+    if let Some(nanos) = copies.took(length, begin.map(elapsed)) {
+        let mut loans = engine.memory().loans().borrow_mut();
+        loans.report_copy_time(id, nanos);
+    }
+}
+
 /// Returns how a payload gets into the memory of this process.
 const fn way(payload: RecordPart) -> Way {
     if payload.lent {
@@ -150,13 +167,13 @@ const fn way(payload: RecordPart) -> Way {
 
 impl NearLink {
     /// Makes the link of the channel `id`.
-    pub(crate) const fn new(id: NearId, channel: Channel) -> Self {
+    pub(crate) fn new(id: NearId, channel: Channel) -> Self {
         Self {
             id,
             channel,
             starved: false,
             pulls: Pulls::Never,
-            copy_time: CopyTime::new(),
+            copies: RingCopies::new(is_amd()),
         }
     }
 
@@ -315,7 +332,9 @@ impl NearLink {
     ) -> Result<Sent, Violation> {
         let lends = engine.memory().loans().borrow().is_used(self.id);
         let mut sent = Sent::default();
+        engine.memory().set_past_caches(self.copies.pass_caches());
         let transmitted = self.transmit_run(engine, now, hold, lends, &mut sent);
+        engine.memory().set_past_caches(false);
         engine.memory().set_record(RecordBytes::NONE);
         if lends {
             lend(engine, None);
@@ -345,7 +364,7 @@ impl NearLink {
             if lends {
                 lend(engine, Some((self.id, sender.position())));
             }
-            let begin = self.copy_time.measures().then(clock::now);
+            let begin = self.copies.measures().then(clock::now);
             if let Some(out) = engine.poll_near(now, self.id, space.room, hold) {
                 if out.lent {
                     sender.commit_lent(
@@ -357,12 +376,8 @@ impl NearLink {
                 } else {
                     bytes += out.payload_length;
                     commit(sender, &out);
-                    if out.payload_length >= MIN_LENT as usize
-                        && let Some(nanos) =
-                            self.copy_time.took(out.payload_length, begin.map(elapsed))
-                    {
-                        let mut loans = engine.memory().loans().borrow_mut();
-                        loans.report_copy_time(self.id, nanos);
+                    if out.payload_length >= MIN_LONG {
+                        end_copy(engine, self.id, &mut self.copies, out.payload_length, begin);
                     }
                 }
                 if bytes >= MAX_SENT {
@@ -420,6 +435,30 @@ impl NearLink {
             }
             false => Posted::Waits,
         }))
+    }
+
+    /// Like [`post`](Self::post), for a request of [`MIN_LONG`] or more.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    #[inline(never)]
+    pub(crate) fn post_long(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        now: Time,
+        poster: NearPoster,
+        request: &SendRequest<'_>,
+        publish: bool,
+    ) -> Result<Result<Posted, PostError>, Violation> {
+        let begin = self.copies.measures().then(clock::now);
+        engine.memory().set_past_caches(self.copies.pass_caches());
+        let posted = self.post(engine, now, poster, request, publish);
+        engine.memory().set_past_caches(false);
+        if let Ok(Ok(Posted::Sent { .. })) = posted {
+            let length = request.sges.iter().map(|sge| sge.length as usize).sum();
+            end_copy(engine, self.id, &mut self.copies, length, begin);
+        }
+        posted
     }
 
     /// Posts a datagram, which takes this link if there is room, and UDP otherwise.

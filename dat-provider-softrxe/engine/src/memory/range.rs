@@ -209,6 +209,24 @@ impl Range {
         Ok(())
     }
 
+    /// Like [`read_to_record`](Self::read_to_record), past the caches.
+    ///
+    /// # Errors
+    /// As [`read_to_record`](Self::read_to_record).
+    #[inline(never)]
+    pub(crate) fn read_to_record_past_caches(
+        &self,
+        method: CopyMethod,
+        offset: u64,
+        record: RecordBytes,
+    ) -> Result<(), Failed> {
+        let RecordBytes { base, length } = record;
+        let from = self.at(offset, length)?;
+        // SAFETY: as in `read_to_record`.
+        unsafe { guard::read_past_caches(method, from, base, length)? };
+        Ok(())
+    }
+
     /// Returns the part of `count` bytes from `offset`, or `None` if it is not inside.
     #[must_use]
     pub(crate) fn part(&self, offset: u64, count: u64) -> Option<Self> {

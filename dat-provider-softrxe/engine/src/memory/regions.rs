@@ -17,6 +17,9 @@ use super::lending::{Loan, Loans};
 use super::payload_refs::{MIN_REFERENCED, PayloadRefs, Pieces};
 use super::range::{Failed, PullFailed, Range, RecordBytes};
 
+/// Shortest payload that is written past the caches. The way through memory takes longer than a shorter one in all.
+pub(crate) const MIN_LONG: usize = 2 << 10;
+
 /// Largest number of regions and windows of an engine.
 const MAX_ENTRIES: usize = 1 << 23;
 
@@ -27,6 +30,8 @@ pub(crate) struct Regions {
     payload_refs: RefCell<PayloadRefs>,
     /// The record that the engine reads or writes at present.
     record: Cell<RecordBytes>,
+    /// Long payloads of the record that is being written go past the caches.
+    past_caches: Cell<bool>,
     /// What channels lend and borrow.
     loans: RefCell<Loans>,
     copy_method: MethodCache,
@@ -66,6 +71,7 @@ impl Regions {
             table: RefCell::new(table),
             payload_refs: RefCell::default(),
             record: Cell::new(RecordBytes::NONE),
+            past_caches: Cell::new(false),
             loans: RefCell::default(),
             copy_method: MethodCache::new(),
         }
@@ -98,6 +104,11 @@ impl Regions {
     /// Makes the positions of [`Memory::fill`] and [`Memory::place`] refer to `record`, which stays mapped until the next call.
     pub(crate) fn set_record(&self, record: RecordBytes) {
         self.record.set(record);
+    }
+
+    /// Makes [`Memory::fill`] write long payloads past the caches, or no more.
+    pub(crate) fn set_past_caches(&self, past_caches: bool) {
+        self.past_caches.set(past_caches);
     }
 
     /// Returns what channels lend and borrow.
@@ -423,7 +434,12 @@ impl Memory for Regions {
         let bytes = length as u64;
         let (range, offset) = self.table.borrow().resolve(access, va, bytes)?;
         let record = self.record_part(access, va, length, at)?;
-        let done = range.read_to_record(self.copy_method.get(), offset, record);
+        let method = self.copy_method.get();
+        let done = if length >= MIN_LONG && self.past_caches.get() {
+            range.read_to_record_past_caches(method, offset, record)
+        } else {
+            range.read_to_record(method, offset, record)
+        };
         done.map_err(|failed| error_of(failed, access, va, bytes))
     }
 

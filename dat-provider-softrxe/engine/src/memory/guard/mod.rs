@@ -139,6 +139,25 @@ pub(crate) unsafe fn read(
     }
 }
 
+/// Like [`read`], past the caches where the processor can do that: the destination is to be read by another processor, far from this one.
+///
+/// # Safety
+/// As [`read`].
+#[inline]
+pub(crate) unsafe fn read_past_caches(
+    method: CopyMethod,
+    from: usize,
+    to: usize,
+    length: usize,
+) -> Result<(), Fault> {
+    match method {
+        // SAFETY: the caller's promises.
+        CopyMethod::Direct => unsafe { recovery::stream(to, from, length) },
+        // SAFETY: the same.
+        CopyMethod::Kernel => unsafe { kernel::read(from, to, length) },
+    }
+}
+
 /// Copies `length` bytes from `from` to `to`, which need not be mapped. After an error a part may have been copied.
 ///
 /// # Safety

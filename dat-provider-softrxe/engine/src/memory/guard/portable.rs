@@ -22,6 +22,12 @@ pub(super) unsafe fn copy(to: usize, from: usize, length: usize) -> Result<(), F
     Ok(())
 }
 
+/// Like [`copy`].
+pub(super) unsafe fn stream(to: usize, from: usize, length: usize) -> Result<(), Fault> {
+    // SAFETY: the caller's promise.
+    unsafe { copy(to, from, length) }
+}
+
 /// Stores 1, 2, 4 or 8 bytes in one store, after all stores before it; copies any other number. A fault ends the process.
 pub(super) unsafe fn store(to: usize, bytes: &[u8]) -> Result<(), Fault> {
     // SAFETY: the caller's promise; `to` is a multiple of the size.
