@@ -10,7 +10,7 @@ use dat_abi::v2_0::types::DatCnoParam;
 use crate::agents::{NO_AGENT, Registered};
 use crate::error::{Code, Error, Result};
 use crate::ia::Ia;
-use crate::sys::{self, Handle, call, free, query};
+use crate::sys::{self, Handle, call, query};
 
 /// A notification object (CNO): events of dispatchers that were created on it ([`Ia::create_evd_on`]) wake its waiter, make its
 /// descriptor readable, or call its agent. Clones are the same object.
@@ -48,12 +48,13 @@ struct Inner {
     handle: Handle,
     /// The agent. Threads that set agents at the same time leave all theirs here, since only the provider knows the last one.
     agents: Mutex<Vec<Registered>>,
-    _ia: Ia,
+    ia: Ia,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        free!(self.handle, cno_free());
+        let limbo = self.ia.limbo();
+        limbo.free(self.handle, |handle| call!(handle, cno_free()));
     }
 }
 
@@ -124,7 +125,7 @@ impl Cno {
             inner: Arc::new(Inner {
                 handle: Handle(handle),
                 agents: Mutex::default(),
-                _ia: ia.clone(),
+                ia: ia.clone(),
             }),
         }
     }

@@ -63,12 +63,25 @@ impl Inner {
     fn cnos(&self) -> MutexGuard<'_, Vec<Cno>> {
         self.cnos.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Rejects the requests that nobody can dequeue any more. One of a reserved service point keeps its endpoint, which may use this
+    /// dispatcher.
+    fn reject_requests(&self) {
+        let mut event = Filled::uninit();
+        while call!(self.handle, evd_dequeue(event.zero())).is_ok() {
+            drop(Event::of(&self.ia, &self.recent, &event.whole()));
+        }
+    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.is_owned {
-            free!(self.handle, evd_free());
+            if call!(self.handle, evd_free()).is_err() {
+                self.reject_requests();
+                let limbo = self.ia.limbo();
+                limbo.free(self.handle, |handle| call!(handle, evd_free()));
+            }
         } else if !self.cnos().is_empty() {
             // The adapter's dispatcher remains; the CNO goes.
             free!(self.handle, evd_modify_cno(DAT_HANDLE_NULL));

@@ -55,6 +55,8 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // The provider may be unloaded too.
+        let _turn = serial::enter(self.handle.table_address());
         free!(self.handle, ia_close(0));
         registry().close(&self.name, 2, self.table);
     }
@@ -89,6 +91,7 @@ impl Ia {
                 }),
             }),
             Err(error) => {
+                let _turn = (!thread_safe).then(serial::lock);
                 registry().close(&found.name, 2, found.table);
                 if let Some(origin) = found.origin {
                     tracing::error!("dat_ia_open({name:?}) failed; its entry is {origin}");

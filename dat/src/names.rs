@@ -6,11 +6,16 @@ use dat_registry::registry::{LookupError, Opened};
 use crate::builtin;
 use crate::error::Result;
 use crate::registry::{add_provider, registry};
+use crate::serial;
 
 /// Finds the provider of a name: of the file of dat.conf that wins a thread-safe one if there is one, else one whose calls are made one
 /// after the other; else a built-in one. Returns it, and whether it is thread safe.
 pub(crate) fn find(name: &str) -> Result<(Opened, bool)> {
-    let lookup = |thread_safe| registry().lookup(&request(name, thread_safe), add_provider);
+    let lookup = |thread_safe: bool| {
+        // It may load the provider, whose functions another name may have opened already.
+        let _turn = (!thread_safe).then(serial::lock);
+        registry().lookup(&request(name, thread_safe), add_provider)
+    };
     let catalog = registry().catalog();
     if catalog.is_ok_and(|catalog| is_unsafe_one_first(&catalog, name)) {
         return Ok((lookup(false)?, false));

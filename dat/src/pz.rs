@@ -6,7 +6,7 @@ use dat_abi::types::{DAT_HANDLE_NULL, DatPzParam};
 
 use crate::error::Result;
 use crate::ia::Ia;
-use crate::sys::{Handle, call, free, query};
+use crate::sys::{Handle, call, query};
 
 /// A protection zone: endpoints access only the memory of their zone. Clones are the same zone.
 ///
@@ -41,7 +41,8 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        free!(self.handle, pz_free());
+        let limbo = self.ia.limbo();
+        limbo.free(self.handle, |handle| call!(handle, pz_free()));
     }
 }
 

@@ -53,6 +53,8 @@ impl Drop for ConnRequest {
         if !self.answered {
             free!(self.handle, cr_reject(0, std::ptr::null()));
         }
+        // The endpoint of a reserved service point may have been waiting for this.
+        self.ia.limbo().collect();
     }
 }
 

@@ -1,5 +1,6 @@
 //! Providers that dat.conf marks `nonthreadsafe`. The types of this crate are `Sync`, so calls of such a provider are made one after
-//! the other, under one lock; a wait polls, so that it does not keep the others out. An agent that such a call calls may call in turn.
+//! the other, under one lock, as are its init and fini functions; a wait polls, so that it does not keep the others out. An agent that
+//! such a call calls may call in turn.
 
 use std::cell::Cell;
 use std::marker::PhantomData;

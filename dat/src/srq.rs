@@ -13,7 +13,7 @@ use crate::memory::region::Slice;
 use crate::post_error::{PostCall, PostError};
 use crate::pz::Pz;
 use crate::segments::Segments;
-use crate::sys::{Handle, call, count, free, query};
+use crate::sys::{Handle, call, count, query};
 
 /// A shared receive queue: endpoints of its protection zone take their receives from it. Clones are the same queue. A region that is
 /// dropped while it is posted here stays registered until all receives of the queue are used, or the queue is dropped.
@@ -56,8 +56,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let ia = self.pz.ia().clone();
         let id = ia.limbo().begin_free(self.entry);
-        free!(self.handle, srq_free());
-        ia.limbo().remove(self.entry, id);
+        let limbo = ia.limbo();
+        limbo.free_member(self.entry, id, |handle| call!(handle, srq_free()));
         ia.limbo().collect();
     }
 }

@@ -135,11 +135,17 @@ macro_rules! free {
     ($handle:expr, $slot:ident($($arg:expr),*)) => {
         let handle: $crate::sys::Handle = $handle;
         if let Err(error) = $crate::sys::call!(handle, $slot($($arg),*)) {
-            tracing::warn!(%error, handle = handle.0, "an object could not be freed; this is a bug, please report it");
+            $crate::sys::not_freed(handle, &error);
         }
     };
 }
 pub(crate) use free;
+
+/// Logs the failure of a free.
+#[cold]
+pub(crate) fn not_freed(handle: Handle, error: &Error) {
+    tracing::warn!(%error, handle = handle.0, "an object could not be freed; this is a bug, please report it");
+}
 
 /// The longest time limit of a call that has one, in microseconds; the next number means none.
 const LONGEST: u32 = u32::MAX - 1;

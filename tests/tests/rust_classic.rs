@@ -16,8 +16,8 @@ fn unsafe_line(ia: &str, library: &Path) -> String {
     line.replace(" threadsafe ", " nonthreadsafe ")
 }
 
-/// Compiles the provider of `tests/c/classic_provider.c`, whose symbols of the registry are undefined.
-fn classic(dir: &Path) -> std::path::PathBuf {
+/// Compiles a provider of `tests/c`, whose symbols of the registry are undefined.
+fn classic(dir: &Path, source: &str) -> std::path::PathBuf {
     let library = dir.join("classic.so");
     let top = Path::new(dat_tests::TOP);
     let made = Command::new("cc")
@@ -25,7 +25,7 @@ fn classic(dir: &Path) -> std::path::PathBuf {
         .arg(&library)
         .arg("-I")
         .arg(top.join("capi/include"))
-        .arg(top.join("tests/c/classic_provider.c"))
+        .arg(top.join("tests/c").join(source))
         .status();
     assert!(made.expect("cc runs").success());
     library
@@ -34,7 +34,7 @@ fn classic(dir: &Path) -> std::path::PathBuf {
 #[test]
 fn a_classic_provider_opens_answers_and_comes_back_after_its_last_close() {
     let dir = tempfile::tempdir().expect("a folder");
-    let lines = || unsafe_line("classic", &classic(dir.path()));
+    let lines = || unsafe_line("classic", &classic(dir.path(), "classic_provider.c"));
     dat_tests::inside(
         "a_classic_provider_opens_answers_and_comes_back_after_its_last_close",
         lines,
@@ -48,6 +48,36 @@ fn a_classic_provider_opens_answers_and_comes_back_after_its_last_close() {
             }
             let names = dat::configured().expect("dat.conf");
             assert_eq!(names[0].0, "classic");
+        },
+    );
+}
+
+/// A library is loaded and initialised for a name while another name of it is in use, and ends with the last adapter.
+#[test]
+fn a_provider_for_one_thread_is_entered_by_one_at_a_time() {
+    const NAMES: [&str; 4] = ["one", "two", "three", "refused"];
+    let dir = tempfile::tempdir().expect("a folder");
+    let lines = || {
+        let library = classic(dir.path(), "one_at_a_time.c");
+        NAMES.map(|name| unsafe_line(name, &library)).concat()
+    };
+    dat_tests::inside(
+        "a_provider_for_one_thread_is_entered_by_one_at_a_time",
+        lines,
+        || {
+            let use_it = |name: &str| {
+                for _ in 0..20 {
+                    match Ia::open(name) {
+                        Ok(ia) => _ = ia.attributes().expect("the IA answers"),
+                        Err(error) => assert_eq!(name, "refused", "{error}"),
+                    }
+                }
+            };
+            thread::scope(|scope| {
+                for name in NAMES {
+                    scope.spawn(move || use_it(name));
+                }
+            });
         },
     );
 }

@@ -22,7 +22,7 @@ use crate::ids::{Entry, EpId, Side};
 use crate::post_error::{PostCall, PostError};
 use crate::pz::Pz;
 use crate::srq::Srq;
-use crate::sys::{Handle, call, free};
+use crate::sys::{Handle, call};
 
 /// An endpoint: one end of a connection. Clones are the same endpoint; dropping the last one disconnects and frees it. It has no events
 /// after that: a thread that waits for them hears of [`Ep::disconnect`], and not of a drop.
@@ -58,7 +58,6 @@ pub struct Ep {
 
 #[derive(Debug)]
 struct Inner {
-    handle: Handle,
     entry: &'static Entry,
     /// Handle of the zone, with which regions of receives are compared; 0 if the endpoint takes none.
     receive_zone: AtomicUsize,
@@ -106,8 +105,8 @@ impl Drop for Inner {
             evds.for_each(|evd| evd.add_late(self.entry));
         };
         mark();
-        free!(self.handle, ep_free());
-        ia.limbo().remove(self.entry, id);
+        let limbo = ia.limbo();
+        limbo.free_member(self.entry, id, |handle| call!(handle, ep_free()));
         mark();
         ia.limbo().collect();
     }
@@ -124,7 +123,6 @@ impl Ep {
             entry,
             hot: Hot::of(handle),
             inner: Arc::new(Inner {
-                handle,
                 entry,
                 receive_zone: AtomicUsize::new(0),
                 segments: segments.map(|count| AtomicUsize::new(count as usize)),

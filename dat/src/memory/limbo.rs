@@ -3,12 +3,15 @@
 //!
 //! A post adds nothing to a list: it sets a flag of the region and counts itself (`ids.rs`). When the last clone of a region with that
 //! flag is dropped, the counts of the zone's endpoints say which posts are outstanding.
+//!
+//! Objects that were dropped before the provider may free them are here too.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dat_os::mutex::lock;
 
+use crate::error::{Code, Error, Kind, Result as CallResult};
 use crate::ids::{Entry, EpId, Side};
 use crate::sys::{Handle, call};
 
@@ -41,10 +44,24 @@ struct Awaited {
 /// A registration, and the posts that it waits for.
 type Kept = (Box<dyn Dropped>, Vec<Awaited>);
 
+/// The call that frees an object.
+type Free = fn(Handle) -> CallResult<()>;
+
+/// An object whose owner was dropped while its state forbade the free: an endpoint whose reserved service point has a request that
+/// waits for an answer, and what that endpoint uses.
+#[derive(Debug)]
+struct Unfreed {
+    handle: Handle,
+    free: Free,
+    /// The entry and the number of an endpoint or SRQ, whose posts are outstanding until it is freed.
+    member: Option<(&'static Entry, EpId)>,
+}
+
 /// The registrations that wait.
 #[derive(Debug, Default)]
 struct Regions {
     kept: Vec<Kept>,
+    unfreed: Vec<Unfreed>,
     /// A thread has taken them, to look which can be freed.
     taken: bool,
     /// Another thread wanted to look meanwhile. What it knows of may have come too late for the first one.
@@ -56,7 +73,7 @@ struct Regions {
 pub(crate) struct Limbo {
     members: Mutex<Vec<Member>>,
     regions: Mutex<Regions>,
-    /// `regions` is not empty, or was not a moment ago. Each empty poll tests it, without a lock.
+    /// `regions` has something, or had it a moment ago. Each empty poll tests it, without a lock.
     is_any: AtomicBool,
 }
 
@@ -137,6 +154,57 @@ impl Limbo {
         entry.end(id);
     }
 
+    /// Frees an endpoint or SRQ whose free has [begun](Self::begin_free). If the provider does not free it yet, its posts stay
+    /// outstanding: a request may still be accepted on it.
+    pub(crate) fn free_member(&self, entry: &'static Entry, id: EpId, free: Free) {
+        let handle = Handle(entry.handle());
+        let member = Some((entry, id));
+        if self.try_free(handle, free, member) {
+            self.remove(entry, id);
+        } else {
+            // Whether its queues are empty when it is freed is not known then.
+            entry.add_late();
+        }
+    }
+
+    /// Frees another object than an endpoint or SRQ.
+    pub(crate) fn free(&self, handle: Handle, free: Free) {
+        self.try_free(handle, free, None);
+    }
+
+    /// Returns whether the object is freed. If its state forbids that, it is tried again by [`Self::collect`].
+    fn try_free(&self, handle: Handle, free: Free, member: Option<(&'static Entry, EpId)>) -> bool {
+        match free(handle) {
+            Ok(()) => return true,
+            Err(error) if is_of_state(&error) => {
+                tracing::debug!(%error, handle = handle.0, "an object is still in use: it is freed later");
+                let unfreed = Unfreed {
+                    handle,
+                    free,
+                    member,
+                };
+                lock(&self.regions).unfreed.push(unfreed);
+                self.is_any.store(true, Ordering::Release);
+            }
+            Err(error) => crate::sys::not_freed(handle, &error),
+        }
+        false
+    }
+
+    /// Tries to free what was refused before, and returns what is refused again.
+    fn free_again(&self, unfreed: Vec<Unfreed>) -> Vec<Unfreed> {
+        let is_refused = |one: &Unfreed| match (one.free)(one.handle) {
+            Ok(()) => {
+                if let Some((entry, id)) = one.member {
+                    self.remove(entry, id);
+                }
+                false
+            }
+            Err(error) => is_of_state(&error),
+        };
+        unfreed.into_iter().filter(is_refused).collect()
+    }
+
     /// Returns whether a post of a member of `zone` is outstanding.
     pub(crate) fn is_busy(&self, zone: usize) -> bool {
         let members = lock(&self.members);
@@ -171,10 +239,12 @@ impl Limbo {
     }
 
     fn collect_kept(&self) {
-        while let Some(all) = self.take_kept() {
+        while let Some((all, unfreed)) = self.take_kept() {
+            let unfreed = self.free_again(unfreed);
             let left = self.free_complete(all);
             let mut regions = lock(&self.regions);
             regions.kept.extend(left);
+            regions.unfreed.extend(unfreed);
             regions.taken = false;
             if !std::mem::take(&mut regions.again) {
                 return;
@@ -183,19 +253,20 @@ impl Limbo {
     }
 
     /// Takes what is kept; `None` if there is nothing, or if another thread has taken it, which looks once more then.
-    fn take_kept(&self) -> Option<Vec<Kept>> {
+    fn take_kept(&self) -> Option<(Vec<Kept>, Vec<Unfreed>)> {
         let mut regions = lock(&self.regions);
         if regions.taken {
             regions.again = true;
             return None;
         }
-        if regions.kept.is_empty() {
-            // Under the lock: a thread that adds regions later sets it again.
+        if regions.kept.is_empty() && regions.unfreed.is_empty() {
+            // Under the lock: a thread that adds something later sets it again.
             self.is_any.store(false, Ordering::Relaxed);
             return None;
         }
         regions.taken = true;
-        Some(std::mem::take(&mut regions.kept))
+        let kept = std::mem::take(&mut regions.kept);
+        Some((kept, std::mem::take(&mut regions.unfreed)))
     }
 
     /// Frees the registrations whose posts are complete, and returns the others.
@@ -213,6 +284,11 @@ impl Limbo {
         left.extend(refused.map(|lmr| (lmr, Vec::new())));
         left
     }
+}
+
+/// Returns true for the error of a free that the state of the object, or another object that uses it, forbids.
+fn is_of_state(error: &Error) -> bool {
+    error.code().and_then(Code::kind) == Some(Kind::InvalidState)
 }
 
 #[cfg(test)]
