@@ -204,4 +204,29 @@ mod tests {
         assert_eq!(error.code(), unreachable);
         assert!(error.to_string().contains("tentative"), "{error}");
     }
+
+    /// A daemon may run without standard input. If an engine had its number, a `dup2` of /dev/null would take a socket away from it.
+    #[test]
+    fn a_program_without_standard_input_gets_no_descriptor_of_an_engine_in_its_place() {
+        const ROLE: &str = "DAT_WITHOUT_INPUT";
+        if std::env::var_os(ROLE).is_some() {
+            // SAFETY: nothing in this process reads standard input.
+            assert_eq!(unsafe { libc::close(libc::STDIN_FILENO) }, 0);
+            let pcap = std::env::temp_dir().join(format!("dat-input-{}", std::process::id()));
+            let capture = capture(&pcap).unwrap();
+            let hubs = [(); 2].map(|()| test_hub("127.67.11.1"));
+            std::fs::remove_file(pcap).unwrap();
+            let taken = std::fs::read_link("/proc/self/fd/0");
+            assert!(taken.is_err(), "{taken:?}");
+            drop((hubs, capture));
+            return;
+        }
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let test = "a_program_without_standard_input_gets_no_descriptor_of_an_engine_in_its_place";
+        let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+        program.args(["--exact", &format!("{module}::{test}")]);
+        let output = program.env(ROLE, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("1 passed"), "{said}");
+    }
 }
