@@ -763,6 +763,27 @@ fn a_request_is_answered_by_another_engine_of_its_address() {
     assert!(matches!(up.kind, CmEventKind::Established(_)));
 }
 
+/// A thread that runs a consumer's agent takes no events for as long as the agent runs.
+#[test]
+fn a_peer_that_repeats_its_request_without_an_end_makes_few_events() {
+    let (mut pair, mut other, _) = two_engines("flood", |_| {});
+    let now = pair.now;
+    let [req] = <[Vec<u8>; 1]>::try_from(pair.poll(0)).expect("one REQ");
+    let source = pair.sides[0].address;
+    let first = &mut pair.sides[1].engine;
+    first.handle_datagram(now, &Meta { source, ip_id: 0 }, &req);
+    let Some(Event::Cm(request)) = first.poll_event() else {
+        panic!("no request");
+    };
+    let passed = first.pass_on(now, request.id).unwrap();
+    other.sides[1].engine.take_over(now, passed).unwrap();
+    for _ in 0..10_000 {
+        first.handle_datagram(now, &Meta { source, ip_id: 0 }, &req);
+    }
+    let events = std::iter::from_fn(|| first.poll_event()).count();
+    assert!((15..100).contains(&events), "{events} events");
+}
+
 #[test]
 fn a_peer_that_gives_up_cancels_its_request_in_the_engine_that_has_it() {
     let (mut pair, mut other, qpns) = two_engines("cancelled", |config| config.cm_retries = 1);
