@@ -13,7 +13,7 @@ use softrxe_port::port_share::is_holder_gone;
 use softrxe_proto as proto;
 use softrxe_proto::{CmError, CmId, service_id};
 
-use super::convert::{FULL, INTERNAL, cm_error};
+use super::convert::{FULL, INTERNAL, cm_error, lack_of_descriptors};
 use super::datagram;
 use super::objects::{ConnRequest, Listener, Qp};
 use crate::adapter::connections::Connection;
@@ -64,11 +64,7 @@ fn claim(hub: &Hub, state: &mut BiasedGuard<'_, State>, service_id: u64) -> Resu
 
 /// Returns what to do where a service cannot be registered.
 fn remedy(error: &io::Error) -> &'static str {
-    match error.raw_os_error() {
-        Some(libc::EMFILE) => "this process has no descriptor left: raise `ulimit -n`",
-        Some(libc::ENFILE) => "this machine has no descriptor left: raise fs.file-max",
-        _ => "check the process that has the port (`ss -lunp`)",
-    }
+    lack_of_descriptors(error).unwrap_or("check the process that has the port (`ss -lunp`)")
 }
 
 /// Returns why datagram queue pairs cannot connect to a listener, by the claim of their service.
