@@ -39,9 +39,7 @@ fn dynamic_port() -> Result<u16> {
 /// Claims a service id of the adapter's address. Returns `false` if it is in use. Waits up to [`HANDOVER_TIME`] while the port has no
 /// holder.
 fn claim(hub: &Hub, state: &mut BiasedGuard<'_, State>, service_id: u64) -> Result<bool> {
-    let lingering = &mut state.connections.lingering;
-    if let Some(index) = lingering.iter().position(|other| *other == service_id) {
-        lingering.swap_remove(index);
+    if state.connections.lingering.remove(&service_id) {
         return Ok(true);
     }
     let begin = Instant::now();

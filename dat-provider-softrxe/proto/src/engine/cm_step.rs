@@ -78,11 +78,11 @@ impl<M: Memory> Engine<M> {
             self.forget(id);
             return;
         };
-        let Some(c) = self.cm.get_mut(id) else { return };
-        c.state = next;
+        self.cm.set_state(id, next);
         if next == state {
             return;
         }
+        let Some(c) = self.cm.get_mut(id) else { return };
         match next {
             // A refused request: the peer has not shown that it receives answers. After an MRA it repeats the request late, and the
             // answer may have been lost.
