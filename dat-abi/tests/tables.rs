@@ -383,7 +383,12 @@ macro_rules! version {
                 assert_eq!(busy & TYPE_MASK, INVALID_STATE);
 
                 ok!(table, ep_disconnect(active.ep, 0));
-                wait(active.conn, DISCONNECTED);
+                let end = wait(active.conn, DISCONNECTED);
+                // SAFETY: the event says that it is a connection's.
+                let end = unsafe { end.event_data.connect_event_data };
+                assert_eq!(end.ep_handle, active.ep);
+                assert_eq!(end.private_data_size, 0, "the peer's, of the accept");
+                assert!(end.private_data.is_null());
                 wait(passive.conn, DISCONNECTED);
                 let feeding = call!(table, evd_free(passive.conn));
                 assert_eq!(feeding & TYPE_MASK, INVALID_STATE);

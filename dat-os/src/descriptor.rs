@@ -1,6 +1,26 @@
-//! Flags of descriptors (fcntl(2)).
+//! Numbers and flags of descriptors (fcntl(2)).
 
-use std::os::fd::RawFd;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// Returns `fd`, or in its place a copy with a number above those of the standard streams. Where a program has closed one of these, the
+/// next descriptor gets its number: what the program prints would go there, and a later `dup2` of /dev/null would close it.
+///
+/// # Errors
+/// `EMFILE` if there is no such number left.
+pub fn above_streams(fd: OwnedFd) -> io::Result<OwnedFd> {
+    if fd.as_raw_fd() > libc::STDERR_FILENO {
+        return Ok(fd);
+    }
+    let least = libc::STDERR_FILENO + 1;
+    // SAFETY: no pointers are involved.
+    let copy = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `copy` is new and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
 
 /// Makes `fd` non-blocking. A descriptor that is not open is ignored.
 pub fn set_nonblocking(fd: RawFd) {

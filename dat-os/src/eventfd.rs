@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use crate::descriptor::above_streams;
+
 /// A non-blocking event descriptor, closed on exec.
 #[derive(Debug)]
 pub struct EventFd(OwnedFd);
@@ -19,7 +21,7 @@ impl EventFd {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: `fd` is new and has no other owner.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        above_streams(unsafe { OwnedFd::from_raw_fd(fd) }).map(Self)
     }
 
     /// Returns whether `fd` is an event descriptor. A descriptor of another kind that came from a peer may be readable for ever, or keep
@@ -80,6 +82,12 @@ impl From<OwnedFd> for EventFd {
     /// Takes a descriptor that another process has created. Each process that has it can change what its calls do.
     fn from(fd: OwnedFd) -> Self {
         Self(fd)
+    }
+}
+
+impl From<EventFd> for OwnedFd {
+    fn from(event: EventFd) -> Self {
+        event.0
     }
 }
 

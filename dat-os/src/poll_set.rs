@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use crate::descriptor::above_streams;
+
 /// When a descriptor of a [`PollSet`] is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Watch {
@@ -77,7 +79,7 @@ impl PollSet {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: `fd` is new and has no other owner.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        above_streams(unsafe { OwnedFd::from_raw_fd(fd) }).map(Self)
     }
 
     fn control(&self, operation: libc::c_int, fd: RawFd, events: u32, key: u64) -> io::Result<()> {

@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use crate::descriptor::above_streams;
+
 /// A non-blocking timer of the monotonic clock, closed on exec.
 #[derive(Debug)]
 pub struct TimerFd(OwnedFd);
@@ -21,7 +23,7 @@ impl TimerFd {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: `fd` is new and has no other owner.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        above_streams(unsafe { OwnedFd::from_raw_fd(fd) }).map(Self)
     }
 
     /// Makes the descriptor readable once after `delay`, instead of at the time that was set before.

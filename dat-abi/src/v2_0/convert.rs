@@ -3,7 +3,6 @@
 use std::marker::PhantomData;
 
 use dat_core::attr::{AdapterAttr, EpAttr};
-use dat_core::ep::Ep;
 use dat_core::ep::fast_path::Several;
 use dat_core::evd::EventSink;
 use dat_core::event::{Dto, DtoOp, Event, RawHandle};
@@ -316,7 +315,8 @@ impl<T: Transport> EventSink for Sink<'_, T> {
                 );
             }
             Event::Connection { number, ep } => {
-                let data = T::arenas().ep.from_addr(ep).map(Ep::private_data);
+                let found = T::arenas().ep.from_addr(ep);
+                let data = found.and_then(|ep| ep.private_data_of(number));
                 let connect_event_data = DatConnectionEventData {
                     ep_handle: ep,
                     private_data_size: data.map_or(0, |d| d.len() as i32),

@@ -292,6 +292,12 @@ impl<T: Transport> Ep<T> {
         &self.private_data
     }
 
+    /// Returns the private data of the peer that `event` comes with; `None` for an event that has none.
+    pub fn private_data_of(&self, event: ConnectionEvent) -> Option<&PrivateData> {
+        use ConnectionEvent::{Established, PeerRejected};
+        matches!(event, Established | PeerRejected).then_some(&self.private_data)
+    }
+
     /// Applies an outcome that the transport reports for the connection `token`.
     pub(crate) fn transport_outcome(token: Token, outcome: ConnOutcome, private_data: &[u8]) {
         let private_data = outcome.has_private_data().then_some(private_data);

@@ -7,9 +7,11 @@ use std::cell::Cell;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use dat_os::descriptor::above_streams;
 
 use super::address::from_storage;
 use super::lock_memory::is_memory;
@@ -47,15 +49,15 @@ const fn bit_of(fd: RawFd) -> (usize, u64) {
 #[derive(Debug)]
 pub struct CloseOnFork<T: AsRawFd>(ManuallyDrop<T>);
 
-impl<T: AsRawFd> CloseOnFork<T> {
-    /// Tracks the descriptor that `open` returns.
+impl<T: AsRawFd + From<OwnedFd> + Into<OwnedFd>> CloseOnFork<T> {
+    /// Tracks the descriptor that `open` returns, under a number above those of the standard streams.
     ///
     /// # Errors
-    /// As `open`.
+    /// As `open`; `EMFILE`.
     pub fn new(open: impl FnOnce() -> io::Result<T>) -> io::Result<Self> {
         watch();
         let _change = Change::begin();
-        let opened = open();
+        let opened = open().and_then(|owner| above_streams(owner.into()).map(T::from));
         if let Ok(owner) = &opened {
             mark(owner.as_raw_fd());
             let (word, bit) = bit_of(owner.as_raw_fd());

@@ -218,7 +218,7 @@ impl LocalPeers {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Returns the peers that have ended, of all that `poll_set` reports.
@@ -243,7 +243,7 @@ mod tests {
     }
 
     /// Runs `test` while a process of another user listens under `name`.
-    fn beside_a_foreign_listener(name: &str, test: impl FnOnce()) {
+    pub(crate) fn beside_a_foreign_listener(name: &str, test: impl FnOnce()) {
         // SAFETY: all-zero is a valid address.
         let mut at: libc::sockaddr_un = unsafe { std::mem::zeroed() };
         at.sun_family = libc::AF_UNIX as libc::sa_family_t;

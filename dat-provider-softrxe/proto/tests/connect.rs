@@ -763,6 +763,68 @@ fn a_request_is_answered_by_another_engine_of_its_address() {
     assert!(matches!(up.kind, CmEventKind::Established(_)));
 }
 
+/// A thread that runs a consumer's agent takes no events for as long as the agent runs.
+#[test]
+fn a_peer_that_repeats_its_request_without_an_end_makes_few_events() {
+    let (mut pair, mut other, _) = two_engines("flood", |_| {});
+    let now = pair.now;
+    let [req] = <[Vec<u8>; 1]>::try_from(pair.poll(0)).expect("one REQ");
+    let source = pair.sides[0].address;
+    let first = &mut pair.sides[1].engine;
+    first.handle_datagram(now, &Meta { source, ip_id: 0 }, &req);
+    let Some(Event::Cm(request)) = first.poll_event() else {
+        panic!("no request");
+    };
+    let passed = first.pass_on(now, request.id).unwrap();
+    other.sides[1].engine.take_over(now, passed).unwrap();
+    for _ in 0..10_000 {
+        first.handle_datagram(now, &Meta { source, ip_id: 0 }, &req);
+    }
+    let events = std::iter::from_fn(|| first.poll_event()).count();
+    assert!((15..100).contains(&events), "{events} events");
+}
+
+/// Of thousands of services that an engine has given up, it looks at those whose last request has ended.
+#[test]
+fn a_service_that_is_given_up_is_reported_when_its_last_request_has_ended() {
+    let mut pair = Pair::new("unasked");
+    let services = [7001, 7002].map(service_id::tcp);
+    for service in services {
+        pair.sides[1].engine.listen(service).unwrap();
+        let connect = Connect::new(pair.sides[1].address, service, b"hello");
+        let (now, active) = (pair.now, &mut pair.sides[0]);
+        let qpn = active.qp();
+        active.engine.connect(now, qpn, &connect).unwrap();
+    }
+    assert!(pair.run_until(LONG, |p| p.sides[1].events.len() == 2));
+    let requests: Vec<_> = pair.sides[1].cm_events().iter().map(|e| e.id).collect();
+    let (qpn, now) = (pair.sides[1].qp(), pair.now);
+    let passive = &mut pair.sides[1].engine;
+    assert!(
+        services
+            .iter()
+            .all(|service| passive.is_asked_for(*service))
+    );
+    assert!(!passive.is_asked_for(service_id::tcp(7003)));
+    passive
+        .reject(now, requests[0], RejectReason::CONSUMER, &[])
+        .unwrap();
+    assert_eq!(passive.take_unasked(), [services[0]]);
+    let accept = Accept::new(b"");
+    passive.accept(now, requests[1], qpn, &accept).unwrap();
+    // The REP may be lost.
+    assert_eq!(passive.take_unasked(), []);
+    assert!(pair.run_until(LONG, |p| !p.sides[1].events.is_empty()));
+    let passive = &mut pair.sides[1].engine;
+    assert_eq!(passive.take_unasked(), [services[1]]);
+    assert!(
+        services
+            .iter()
+            .all(|service| !passive.is_asked_for(*service))
+    );
+    assert_eq!(passive.take_unasked(), []);
+}
+
 #[test]
 fn a_peer_that_gives_up_cancels_its_request_in_the_engine_that_has_it() {
     let (mut pair, mut other, qpns) = two_engines("cancelled", |config| config.cm_retries = 1);

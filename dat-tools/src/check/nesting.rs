@@ -1,4 +1,4 @@
-//! The IAs that filters wrap: whether each is there, and whether filters wrap each other in a circle.
+//! The IAs that filters wrap: whether each is there, and whether filters wrap each other in a circle, or too many do.
 //!
 //! The filter finds this out when it is opened. Here it is found from the entries alone.
 
@@ -8,6 +8,9 @@ use dat_registry::catalog::{Catalog, Request};
 use dat_registry::conf::{ConfError, ConfErrorKind, Entry, Origin, Setting};
 
 use crate::wrapped::is_filter;
+
+/// Filters that may wrap each other: the tables that the filter library has (its `slots.rs`).
+const MAX_FILTERS: usize = 4;
 
 /// Returns the faults of the filters in `catalog` whose entries are in a file for which `of` returns true.
 pub(super) fn faults(catalog: &Catalog, of: impl Fn(&Path) -> bool) -> Vec<ConfError> {
@@ -66,6 +69,12 @@ fn fault(catalog: &Catalog, filter: &Entry) -> Option<ConfError> {
                 names.join(" over ")
             ));
         }
+        if names.len() > MAX_FILTERS {
+            return found(format!(
+                "more than {MAX_FILTERS} filters wrap each other, {}: take some of them out",
+                names.join(" over ")
+            ));
+        }
         last = next(&last)?.ok()?;
     }
     None
@@ -103,6 +112,25 @@ mod tests {
             said(&["base 0", "a inner=base", "b inner=a", "c inner=b"]),
             [""; 0]
         );
+    }
+
+    /// The filter library refuses to open them.
+    #[test]
+    fn more_filters_than_the_library_has_tables_for_are_a_fault_of_the_outermost() {
+        let four = [
+            "base 0",
+            "a inner=base",
+            "b inner=a",
+            "c inner=b",
+            "d inner=c",
+        ];
+        assert_eq!(said(&four), [""; 0]);
+        let five = [&four[..], &["e inner=d"]].concat();
+        let said = said(&five);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].starts_with("c:6:"), "{said:?}");
+        let path = "more than 4 filters wrap each other, e over d over c over b over a";
+        assert!(said[0].contains(path), "{said:?}");
     }
 
     #[test]

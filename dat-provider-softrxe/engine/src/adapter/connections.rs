@@ -1,6 +1,6 @@
 //! Connections, services and requests of an adapter, by the connection manager's ids.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use dat_core::transport::Token;
 use dat_core::upcall::ConnOutcome;
@@ -31,7 +31,7 @@ pub(crate) struct Connections {
     services: HashMap<u64, Token>,
     /// Service ids without a service point whose requests have not ended. They stay registered: a repeated request finds its way by the
     /// service id.
-    pub(crate) lingering: Vec<u64>,
+    pub(crate) lingering: HashSet<u64>,
     connections: HashMap<CmId, Connection>,
     by_qpn: HashMap<Qpn, CmId>,
     /// Engines of this host with a request that the consumer has not answered.

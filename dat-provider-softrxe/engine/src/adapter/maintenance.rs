@@ -70,7 +70,7 @@ impl Hub {
     /// Gives back `service`, whose service point is gone, as soon as all its requests have ended.
     pub(crate) fn retire_service(&self, state: &mut State, service: u64) {
         if state.engine.is_asked_for(service) {
-            state.connections.lingering.push(service);
+            state.connections.lingering.insert(service);
         } else {
             self.release_service(state, service);
         }
@@ -78,11 +78,11 @@ impl Hub {
 
     /// Gives back the [retired](Self::retire_service) services whose requests have ended. Called after what ends requests.
     pub(crate) fn release_lingering(&self, state: &mut State) {
-        if state.connections.lingering.is_empty() {
-            return;
-        }
-        for service in std::mem::take(&mut state.connections.lingering) {
-            self.retire_service(state, service);
+        for service in state.engine.take_unasked() {
+            // A service point may have it again, or have had it meanwhile.
+            if state.connections.lingering.remove(&service) {
+                self.retire_service(state, service);
+            }
         }
     }
 

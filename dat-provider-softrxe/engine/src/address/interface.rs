@@ -3,16 +3,19 @@
 use std::ffi::CStr;
 use std::io;
 use std::mem::zeroed;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
 use softrxe_port::address::from_storage;
+
+/// The kernel's list of IPv6 addresses with their flags, which `getifaddrs` does not tell.
+const IF_INET6: &str = "/proc/net/if_inet6";
 
 /// A netdev, with its properties that concern RoCE.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Interface {
     pub(crate) name: String,
-    /// Addresses in the order in which the kernel lists them.
+    /// Addresses in the order in which the kernel lists them, but those that [do not stay](unstable) last.
     pub(crate) addresses: Vec<IpAddr>,
     /// Largest IP packet; 0 if the kernel does not report it.
     pub(crate) mtu: u32,
@@ -61,7 +64,29 @@ pub(crate) fn interfaces() -> io::Result<Vec<Interface>> {
     }
     // SAFETY: from getifaddrs, not used any more.
     unsafe { libc::freeifaddrs(list) };
+    let unstable = unstable(&std::fs::read_to_string(IF_INET6).unwrap_or_default());
+    for interface in &mut found {
+        let ends = |address: &IpAddr| unstable.contains(address);
+        interface.addresses.sort_by_key(ends);
+    }
     Ok(found)
+}
+
+/// Returns the addresses of `list`, in the format of /proc/net/if_inet6, that are temporary (RFC 8981), deprecated, or not found unique.
+/// The kernel lists the newest address of a netdev first, and that is such a one where privacy extensions are on.
+fn unstable(list: &str) -> Vec<IpAddr> {
+    const UNSTABLE: u32 = libc::IFA_F_TEMPORARY
+        | libc::IFA_F_DEPRECATED
+        | libc::IFA_F_TENTATIVE
+        | libc::IFA_F_DADFAILED;
+    let address = |line: &str| {
+        let mut words = line.split_whitespace();
+        let address = u128::from_str_radix(words.next()?, 16).ok()?;
+        // Index, prefix length and scope come before the flags.
+        let flags = u32::from_str_radix(words.nth(3)?, 16).ok()?;
+        (flags & UNSTABLE != 0).then(|| Ipv6Addr::from_bits(address).into())
+    };
+    list.lines().filter_map(address).collect()
 }
 
 /// Returns the address of this host from which packets take the default route. Nothing is sent.
@@ -120,6 +145,21 @@ fn mtu(probe: &UdpSocket, name: &str) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A connection to an address that the kernel removes after a day would break.
+    #[test]
+    fn addresses_that_do_not_stay_are_told_by_their_flags() {
+        let list = "\
+            fd090000000000000000000000000001 02 40 00 80     eth0\n\
+            fd090000000000000000000000000002 02 40 00 01     eth0\n\
+            fd090000000000000000000000000003 02 40 00 a0     eth0\n\
+            fd090000000000000000000000000004 02 40 00 c0     eth0\n\
+            fd090000000000000000000000000005 02 40 00 88     eth0\n\
+            00000000000000000000000000000001 01 80 10 80       lo\n\
+            not a line\n";
+        let expected = [2, 3, 4, 5].map(|n| Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, n));
+        assert_eq!(unstable(list), expected.map(IpAddr::from));
+    }
 
     #[test]
     fn loopback_is_listed_with_its_address_and_mtu() {

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use dat_os::descriptor::above_streams;
 use dat_os::signals::while_growing;
 use softrxe_proto::wire::icrc::{self, Flow, Verdict};
 
@@ -178,10 +179,11 @@ fn open(path: &Path) -> io::Result<File> {
     options.write(true).mode(PRIVATE);
     // With O_NONBLOCK a FIFO without a reader is an error instead of a wait.
     options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
-    match options.open(path) {
+    let file = match options.open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => options.create_new(true).open(path),
         opened => opened,
-    }
+    }?;
+    above_streams(file.into()).map(File::from)
 }
 
 fn refused(reason: &str) -> io::Error {

@@ -13,7 +13,7 @@ use softrxe_port::port_share::is_holder_gone;
 use softrxe_proto as proto;
 use softrxe_proto::{CmError, CmId, service_id};
 
-use super::convert::{FULL, INTERNAL, cm_error};
+use super::convert::{FULL, INTERNAL, cm_error, lack_of_descriptors};
 use super::datagram;
 use super::objects::{ConnRequest, Listener, Qp};
 use crate::adapter::connections::Connection;
@@ -39,9 +39,7 @@ fn dynamic_port() -> Result<u16> {
 /// Claims a service id of the adapter's address. Returns `false` if it is in use. Waits up to [`HANDOVER_TIME`] while the port has no
 /// holder.
 fn claim(hub: &Hub, state: &mut BiasedGuard<'_, State>, service_id: u64) -> Result<bool> {
-    let lingering = &mut state.connections.lingering;
-    if let Some(index) = lingering.iter().position(|other| *other == service_id) {
-        lingering.swap_remove(index);
+    if state.connections.lingering.remove(&service_id) {
         return Ok(true);
     }
     let begin = Instant::now();
@@ -64,11 +62,7 @@ fn claim(hub: &Hub, state: &mut BiasedGuard<'_, State>, service_id: u64) -> Resu
 
 /// Returns what to do where a service cannot be registered.
 fn remedy(error: &io::Error) -> &'static str {
-    match error.raw_os_error() {
-        Some(libc::EMFILE) => "this process has no descriptor left: raise `ulimit -n`",
-        Some(libc::ENFILE) => "this machine has no descriptor left: raise fs.file-max",
-        _ => "check the process that has the port (`ss -lunp`)",
-    }
+    lack_of_descriptors(error).unwrap_or("check the process that has the port (`ss -lunp`)")
 }
 
 /// Returns why datagram queue pairs cannot connect to a listener, by the claim of their service.

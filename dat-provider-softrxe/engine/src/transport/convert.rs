@@ -1,5 +1,7 @@
 //! Conversion of requests, completions and errors between core's types and the protocol's.
 
+use std::io;
+
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::flags::MemPriv;
@@ -182,5 +184,14 @@ const fn status(of: Status) -> DtoStatus {
         Status::RemoteInvalidRequest | Status::RemoteOperation => DtoStatus::RemoteResponder,
         Status::RetryExceeded => DtoStatus::Transport,
         Status::RnrRetryExceeded => DtoStatus::ReceiverNotReady,
+    }
+}
+
+/// Returns what is lacking and what to do, if `error` is a lack of descriptors.
+pub(super) fn lack_of_descriptors(error: &io::Error) -> Option<&'static str> {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => Some("this process has no descriptor left: raise `ulimit -n`"),
+        Some(libc::ENFILE) => Some("this machine has no descriptor left: raise fs.file-max"),
+        _ => None,
     }
 }

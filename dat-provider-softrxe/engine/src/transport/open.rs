@@ -14,6 +14,7 @@ use dat_core::reserve;
 use dat_core::upcall::Upcalls;
 use softrxe_port::port_share::PortShareError;
 
+use super::convert::lack_of_descriptors;
 use super::objects::{Adapter, Helper};
 use super::run_upcall::Core;
 use crate::adapter::hub::Hub;
@@ -36,8 +37,13 @@ enum OpenError {
     Netdevs(#[source] io::Error),
     #[error(transparent)]
     Port(PortShareError),
-    #[error("cannot open a RoCE socket on {address}: {error}")]
-    Socket { address: IpAddr, error: io::Error },
+    /// The socket of the adapter, or what it takes beside that.
+    #[error(
+        "cannot open an adapter on {address}, which takes sockets, epoll_create1(2), eventfd(2) and timerfd_create(2): {error}"
+    )]
+    System { address: IpAddr, error: io::Error },
+    #[error("cannot open an adapter, which takes some 20 descriptors: {0}")]
+    Descriptors(&'static str),
     /// The netdev has lost the address since it was found, or has not got it yet.
     #[error(
         "{address} cannot be used now: after it is added, an IPv6 address is checked for duplicates for a second or two \
@@ -68,9 +74,11 @@ impl OpenError {
             Self::LocalAddress(_) | Self::NotYet { .. } => {
                 Error::new(Kind::InvalidAddress, Subtype::InvalidAddressUnreachable)
             }
-            Self::Netdevs(_) | Self::Port(_) | Self::Socket { .. } | Self::Random(_) => {
-                Error::resource(Subtype::ResourceDevice)
-            }
+            Self::Netdevs(_)
+            | Self::Port(_)
+            | Self::System { .. }
+            | Self::Descriptors(_)
+            | Self::Random(_) => Error::resource(Subtype::ResourceDevice),
             Self::Thread(_) | Self::Memory => Error::resource(Subtype::ResourceMemory),
         }
     }
@@ -112,11 +120,16 @@ fn attempt(params: &IaParams, upcalls: Upcalls<UserEngine>) -> Result<Adapter, O
 
 /// Converts the error of the socket or the port of `address`.
 fn port_error(address: IpAddr, error: PortShareError) -> OpenError {
+    if let PortShareError::Io(error) | PortShareError::Lock(error) = &error
+        && let Some(lack) = lack_of_descriptors(error)
+    {
+        return OpenError::Descriptors(lack);
+    }
     match error {
         PortShareError::Io(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
             OpenError::NotYet { address }
         }
-        PortShareError::Io(error) => OpenError::Socket { address, error },
+        PortShareError::Io(error) => OpenError::System { address, error },
         other => OpenError::Port(other),
     }
 }
@@ -165,7 +178,10 @@ fn capture(path: &Path) -> Result<Capture, OpenError> {
 }
 
 fn locate(device: &str, port: u32) -> Result<LocalAddress, OpenError> {
-    let interfaces = interfaces().map_err(OpenError::Netdevs)?;
+    let interfaces = interfaces().map_err(|error| match lack_of_descriptors(&error) {
+        Some(lack) => OpenError::Descriptors(lack),
+        None => OpenError::Netdevs(error),
+    })?;
     let resolve = |name: &str| {
         let found = (name, 0).to_socket_addrs();
         found.map_or_else(|_| Vec::new(), |list| list.map(|a| a.ip()).collect())
@@ -203,5 +219,45 @@ mod tests {
         let unreachable = Error::new(Kind::InvalidAddress, Subtype::InvalidAddressUnreachable);
         assert_eq!(error.code(), unreachable);
         assert!(error.to_string().contains("tentative"), "{error}");
+    }
+
+    /// The message for the lock would send the reader to the seccomp filter.
+    #[test]
+    fn a_lack_of_descriptors_is_told_wherever_it_happens() {
+        let address = "127.0.0.1".parse().unwrap();
+        for error in [PortShareError::Io, PortShareError::Lock] {
+            for (code, remedy) in [(libc::EMFILE, "ulimit -n"), (libc::ENFILE, "fs.file-max")] {
+                let error = port_error(address, error(io::Error::from_raw_os_error(code)));
+                assert_eq!(error.code(), Error::resource(Subtype::ResourceDevice));
+                assert!(error.to_string().contains(remedy), "{error}");
+            }
+            let denied = port_error(address, error(io::Error::from_raw_os_error(libc::EPERM)));
+            assert!(denied.to_string().contains("_create"), "{denied}");
+        }
+    }
+
+    /// A daemon may run without standard input. If an engine had its number, a `dup2` of /dev/null would take a socket away from it.
+    #[test]
+    fn a_program_without_standard_input_gets_no_descriptor_of_an_engine_in_its_place() {
+        const ROLE: &str = "DAT_WITHOUT_INPUT";
+        if std::env::var_os(ROLE).is_some() {
+            // SAFETY: nothing in this process reads standard input.
+            assert_eq!(unsafe { libc::close(libc::STDIN_FILENO) }, 0);
+            let pcap = std::env::temp_dir().join(format!("dat-input-{}", std::process::id()));
+            let capture = capture(&pcap).unwrap();
+            let hubs = [(); 2].map(|()| test_hub("127.67.11.1"));
+            std::fs::remove_file(pcap).unwrap();
+            let taken = std::fs::read_link("/proc/self/fd/0");
+            assert!(taken.is_err(), "{taken:?}");
+            drop((hubs, capture));
+            return;
+        }
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let test = "a_program_without_standard_input_gets_no_descriptor_of_an_engine_in_its_place";
+        let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+        program.args(["--exact", &format!("{module}::{test}")]);
+        let output = program.env(ROLE, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("1 passed"), "{said}");
     }
 }

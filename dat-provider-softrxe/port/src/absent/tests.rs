@@ -1,6 +1,8 @@
 use std::net::SocketAddr;
 
+use crate::credentials::own_uid;
 use crate::liveness::Liveness;
+use crate::liveness::tests::beside_a_foreign_listener;
 use crate::port_share::{Policy, PortShare};
 
 use super::*;
@@ -58,4 +60,24 @@ fn what_a_stopped_engine_has_is_not_refused_by_the_next_holder() {
         assert!(!holder.keep(to, local, 0, b"a request"));
     }
     assert!(holder.all_have_joined());
+}
+
+/// It would cost a peer its refusal: the attempt to connect would end by its time limit.
+#[test]
+fn a_name_of_another_user_is_no_absent_engine() {
+    if own_uid() != 0 {
+        dat_untested::untested("it takes root");
+        return;
+    }
+    let ip = "127.77.1.12".parse().unwrap();
+    let mut absent = Absent::new(ip);
+    let [foreign, own] = [6, 5].map(Destination::Service);
+    let name = |id| names::service_name(ip, &names::service_word(id));
+    beside_a_foreign_listener(&name(6), || {
+        assert_eq!(absent.has(foreign, |_| false), None);
+        let _own = names::claim_name(&name(5)).unwrap();
+        std::thread::sleep(PAUSE);
+        assert_eq!(absent.has(foreign, |_| false), Some(false));
+        assert_eq!(absent.has(own, |_| false), Some(true));
+    });
 }

@@ -1,5 +1,6 @@
 //! A process's share in UDP port 4791 of an address: it is the holder, or a member of the holder.
 
+mod patience;
 mod takeover;
 
 use std::io::{self, ErrorKind};
@@ -18,13 +19,11 @@ use crate::port_owner::PortOwner;
 use crate::slot::SLOTS;
 use crate::socket::Socket;
 
+use patience::Patience;
+
 pub use crate::takeover::Takeover;
 
-/// Time for which the port may be taken without a trusted holder, as between two holders.
-const HANDOVER_TIME: Duration = Duration::from_secs(1);
-/// The same where an engine of this user has the address: it takes the port over, but it may have no processor.
-const BUSY_HANDOVER_TIME: Duration = Duration::from_secs(15);
-/// Pauses between two attempts in that time.
+/// Pauses between two attempts to get a share.
 const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(32);
 
@@ -95,17 +94,22 @@ impl PortShare {
             holder: policy.holder,
             ..Takeover::default()
         };
-        let begin = Instant::now();
+        let mut patience = Patience::default();
         let mut pause = *PAUSES.start();
         loop {
-            match first.attempt(local, buffer) {
+            let begin = Instant::now();
+            let taken = first.attempt(local, buffer);
+            if !matches!(
+                taken,
                 Err(PortShareError::Foreign { .. } | PortShareError::NoHolder { .. })
-                    if begin.elapsed() < HANDOVER_TIME
-                        || begin.elapsed() < BUSY_HANDOVER_TIME && engines_have(local.ip()) => {}
-                done => return done,
+            ) {
+                return taken;
             }
             std::thread::sleep(pause);
             pause = (2 * pause).min(*PAUSES.end());
+            if !patience.lasts(begin.elapsed(), || engines_have(local.ip())) {
+                return taken;
+            }
         }
     }
 
@@ -294,6 +298,7 @@ mod tests {
 
     use dat_os::sleep::{Slept, on_readable};
 
+    use super::patience::HANDOVER_TIME;
     use super::*;
 
     const PORT: u16 = 47_911;

@@ -2,9 +2,10 @@
 //!
 //! `state` is the pure state table. `connection` and `sidr` hold the data of a connection or resolution and build its
 //! messages. `table` indexes them, `peer` identifies the other end. `pending` limits the requests that wait for the consumer,
-//! `answered` knows those that have come before. The engine (`engine::cm`) executes the actions of the state table.
+//! `answered` knows those that have come before, `asked` the services that they are for. The engine (`engine::cm`) executes the actions of the state table.
 
 pub(crate) mod answered;
+pub(crate) mod asked;
 pub(crate) mod connection;
 pub(crate) mod peer;
 pub(crate) mod pending;

@@ -197,6 +197,15 @@ impl State {
         Some(Step { next, actions })
     }
 
+    /// Returns true if the peer may repeat its request: it is not answered, or the peer may not have the answer.
+    #[must_use]
+    pub const fn is_asked(self) -> bool {
+        matches!(
+            self,
+            Self::ReqReceived | Self::MraSent | Self::RepSent | Self::PassedOn
+        )
+    }
+
     /// Returns true if the state repeats its last message until an answer arrives.
     #[must_use]
     pub const fn repeats(self) -> bool {

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use dat_handshake::guid::is_own;
 
 use super::answered::AnsweredRequests;
-use super::connection::Connection;
+use super::asked::AskedServices;
+use super::connection::{Connection, Mad};
 use super::peer::Peer;
 use super::pending::PendingRequests;
 use super::sidr::{RequestKey, Resolution};
@@ -33,6 +34,7 @@ pub(crate) struct Table {
     /// Connections that ended, oldest first; some are removed already.
     ended: VecDeque<u32>,
     pub(crate) services: HashSet<u64>,
+    pub(crate) asked: AskedServices,
 }
 
 impl Table {
@@ -50,8 +52,24 @@ impl Table {
 
     pub(crate) fn insert(&mut self, connection: Connection) {
         let id = connection.local_id;
+        if connection.state.is_asked() {
+            self.asked.add(connection.service_id);
+        }
         self.connections.insert(id, connection);
         self.index(id);
+    }
+
+    /// Sets the state of the connection `id`.
+    pub(crate) fn set_state(&mut self, id: u32, next: State) {
+        let Some(c) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let was = std::mem::replace(&mut c.state, next);
+        match (was.is_asked(), next.is_asked()) {
+            (true, false) => self.asked.remove(c.service_id),
+            (false, true) => self.asked.add(c.service_id),
+            _ => {}
+        }
     }
 
     pub(crate) fn resolution(&mut self, id: u32) -> Option<&mut Resolution> {
@@ -67,14 +85,26 @@ impl Table {
     pub(crate) fn insert_resolution(&mut self, id: u32, resolution: Resolution) {
         if !resolution.ours {
             self.by_request.insert(resolution.request_key(), id);
+            self.asked.add(resolution.service_id);
         }
         self.resolutions.insert(id, resolution);
+    }
+
+    /// Records the answer to the resolution `id` of a peer, which has none yet, for repetition.
+    pub(crate) fn answer_resolution(&mut self, id: u32, last: Box<Mad>) {
+        if let Some(resolution) = self.resolutions.get_mut(&id) {
+            resolution.last = Some(last);
+            self.asked.remove(resolution.service_id);
+        }
     }
 
     pub(crate) fn remove_resolution(&mut self, id: u32) {
         if let Some(resolution) = self.resolutions.remove(&id)
             && !resolution.ours
         {
+            if resolution.last.is_none() {
+                self.asked.remove(resolution.service_id);
+            }
             self.by_request.remove(&resolution.request_key());
             self.pending.remove(id);
         }
@@ -101,20 +131,6 @@ impl Table {
     pub(crate) fn is_leaving(&self) -> bool {
         let mut all = self.connections.values();
         all.any(|c| c.state == State::DreqSent)
-    }
-
-    /// Returns true if a peer's request for `service_id` is not answered yet, or the peer may not have the answer.
-    pub(crate) fn is_asked_for(&self, service_id: u64) -> bool {
-        let mut connections = self.connections.values().filter(|c| {
-            matches!(
-                c.state,
-                State::ReqReceived | State::MraSent | State::RepSent | State::PassedOn
-            )
-        });
-        let resolutions = self.resolutions.values();
-        let mut unanswered = resolutions.filter(|r| !r.ours && r.last.is_none());
-        connections.any(|c| c.service_id == service_id)
-            || unanswered.any(|r| r.service_id == service_id)
     }
 
     /// Returns connections with engines of this project that are `gone` and have not confirmed our DREQ.
@@ -164,6 +180,9 @@ impl Table {
         self.release_qp(id);
         let connection = self.connections.remove(&id)?;
         self.pending.remove(id);
+        if connection.state.is_asked() {
+            self.asked.remove(connection.service_id);
+        }
         let key = (connection.peer(), connection.remote_id);
         if self.by_peer.get(&key) == Some(&id) {
             self.by_peer.remove(&key);

@@ -52,10 +52,16 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Returns true if a peer may repeat its request for `service_id`: the consumer has not answered it, or the peer has not confirmed the answer. As
-    /// long as it is true, datagrams for the service have to reach this engine, even if it does not listen any more.
+    /// long as that is so, datagrams for the service have to reach this engine, even if it does not listen any more. Once it has ended,
+    /// [`take_unasked`](Self::take_unasked) returns the service.
+    pub fn is_asked_for(&mut self, service_id: u64) -> bool {
+        self.cm.asked.watch(service_id)
+    }
+
+    /// Returns the services for which [`is_asked_for`](Self::is_asked_for) returned true and whose last request has ended since the last call.
     #[must_use]
-    pub fn is_asked_for(&self, service_id: u64) -> bool {
-        self.cm.is_asked_for(service_id)
+    pub fn take_unasked(&mut self) -> Vec<u64> {
+        self.cm.asked.take_unasked()
     }
 
     /// Sends a REQ. The attempt ends in `Established`, `Rejected` or `TimedOut`.
@@ -264,7 +270,7 @@ impl<M: Memory> Engine<M> {
         let resolution = resolution.ok_or(CmError::UnknownId(id))?;
         let last = sidr::reply(resolution, arguments);
         self.mads.push_back((resolution.remote, last.clone()));
-        resolution.last = Some(last);
+        self.cm.answer_resolution(id.0, last);
         self.cm.pending.answered(id.0, now + TIME_WAIT);
         self.arm_requests();
         Ok(())

@@ -24,6 +24,10 @@ const PROBE_ALLOWANCE: u32 = 8 * PROBE_PACKET;
 /// Time for which an ended connection repeats its last message.
 pub(super) const TIME_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 
+/// Repetitions of a request that was passed on that raise an event, at most. A peer repeats a REQ 15 times; nothing else bounds what a
+/// program that does not take the events has to keep.
+const MAX_FORWARDED: u8 = 32;
+
 /// Data of a step besides its input.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Details<'a> {
@@ -74,11 +78,11 @@ impl<M: Memory> Engine<M> {
             self.forget(id);
             return;
         };
-        let Some(c) = self.cm.get_mut(id) else { return };
-        c.state = next;
+        self.cm.set_state(id, next);
         if next == state {
             return;
         }
+        let Some(c) = self.cm.get_mut(id) else { return };
         match next {
             // A refused request: the peer has not shown that it receives answers. After an MRA it repeats the request late, and the
             // answer may have been lost.
@@ -192,7 +196,12 @@ impl<M: Memory> Engine<M> {
                     None => Forwarded::Repeated,
                     Some(_) => Forwarded::Cancelled,
                 };
-                self.raise(id, CmEventKind::Forwarded(what));
+                let Some(c) = self.cm.get_mut(id) else { return };
+                // A peer cancels its request once.
+                if what == Forwarded::Cancelled || c.repeated < MAX_FORWARDED {
+                    c.repeated = c.repeated.saturating_add(1);
+                    self.raise(id, CmEventKind::Forwarded(what));
+                }
             }
         }
     }
