@@ -23,7 +23,7 @@ use crate::cm::socket::wire::{
 };
 use crate::verbs::qp::{Connection, Path, PathLimits, Qp};
 
-/// Age at which the active side enables TCP keepalive.
+/// Time after which the active side enables TCP keepalive, while it waits for the answer and when it is connected.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(5);
 
 /// A connection of a queue pair. The queue pair owns it; the event thread finds it by its key.
@@ -320,6 +320,8 @@ impl Conn {
                 Act::Request => {
                     let pre_v8 = matches!(stage, Stage::Requested { pre_v8: true, .. });
                     if self.request(qp, state, pre_v8).is_some() {
+                        // The consumer may wait for ever, and TCP alone does not notice that the peer's host is gone.
+                        self.set_deadline(state, KEEP_ALIVE_AFTER);
                         return None;
                     }
                     input = Input::Closed { reset: true };
@@ -425,7 +427,7 @@ impl EventHandler for Conn {
             return;
         }
         state.deadline = None;
-        if state.stage == Stage::Up {
+        if matches!(state.stage, Stage::Requested { .. } | Stage::Up) {
             if let Some(stream) = &state.stream {
                 stream.keep_alive();
             }

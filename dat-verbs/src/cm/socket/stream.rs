@@ -10,11 +10,12 @@ use crate::cm::addr::CAddr;
 type Setting = (i32, i32, i32);
 
 /// Keepalive: idle time and interval in seconds; with nine probes, the connection to a host that vanished ends after
-/// 47 s.
-const KEEP_ALIVE: [Setting; 3] = [
+/// 47 s. There are no probes while data is not acknowledged; the last option, in milliseconds, is the limit for that.
+const KEEP_ALIVE: [Setting; 4] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
     (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 20),
     (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 3),
+    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 47_000),
 ];
 
 /// Delays accept until data arrives, for at most one second: the active side sends at once, so its data acknowledges

@@ -1,0 +1,67 @@
+//! `cm=socket` on real rdma_rxe where something is short or goes away: descriptors, ports, the peer's host, the device.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use dat::{AsyncEvent, ConnectionEvent, Error, Event};
+use dat_tests::socket_cm::{HERE, PATIENCE, PORT_OFFSET, ROLE, Side, side, victim, with_params};
+
+/// A listening socket that is no provider's, and its qualifier.
+fn listener() -> (TcpListener, u64) {
+    let listener = TcpListener::bind((HERE, 0)).expect("listens");
+    let port = listener.local_addr().expect("its address").port();
+    (listener, u64::from(port) - PORT_OFFSET)
+}
+
+/// Starts to connect `active` to a peer of this test; returns its end of the TCP connection, once the request is there.
+fn requested(active: &Side) -> (TcpStream, SocketAddr) {
+    let (listener, qual) = listener();
+    active.connect(qual, b"");
+    let (mut stream, from) = listener.accept().expect("the active side connects");
+    stream.read_exact(&mut [0; 148]).expect("REQ");
+    (stream, from)
+}
+
+/// Limits the descriptors of this process.
+fn limit_descriptors(count: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: count,
+        rlim_max: count,
+    };
+    // SAFETY: `limit` is valid for the call.
+    let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    assert_eq!(result, 0);
+}
+
+/// Runs a line of shell to its end.
+fn shell(line: &str) {
+    let status = Command::new("sh").args(["-c", line]).status();
+    assert!(status.expect("a shell").success(), "{line}");
+}
+
+#[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
+fn an_attempt_without_a_time_limit_asks_whether_the_peers_host_is_there() {
+    let name = "an_attempt_without_a_time_limit_asks_whether_the_peers_host_is_there";
+    with_params(name, "v0 0 cm=socket", || {
+        let active = side();
+        let (_stream, from) = requested(&active);
+        // Columns of the kernel's list: local and remote address, state, queues, timer. A timer of type 2 is keepalive's.
+        let own = format!(":{:04X}", from.port());
+        let probes = || {
+            let list = std::fs::read_to_string("/proc/net/tcp").expect("readable");
+            list.lines().any(|line| {
+                let columns: Vec<_> = line.split_whitespace().collect();
+                columns[1].ends_with(&own) && columns[5].starts_with("02:")
+            })
+        };
+        let begin = Instant::now();
+        while !probes() {
+            assert!(begin.elapsed() < PATIENCE, "no keepalive");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        active.nothing_more();
+    });
+}
