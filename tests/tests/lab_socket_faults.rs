@@ -65,3 +65,31 @@ fn an_attempt_without_a_time_limit_asks_whether_the_peers_host_is_there() {
         active.nothing_more();
     });
 }
+
+#[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
+fn without_a_descriptor_the_call_fails_and_the_next_one_works() {
+    let name = "without_a_descriptor_the_call_fails_and_the_next_one_works";
+    with_params(name, "v0 0 cm=socket", || {
+        let active = side();
+        let (listener, qual) = listener();
+        limit_descriptors(64);
+        let taken: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        let refused = active.ep.connect(HERE, qual).start();
+        drop(taken);
+        assert!(
+            matches!(refused, Err(Error::Resources { .. })),
+            "{refused:?}"
+        );
+        active.nothing_more();
+        // An address of the other family.
+        let v6 = IpAddr::V6(Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 1));
+        let refused = active.ep.connect(v6, qual).start();
+        assert!(
+            matches!(refused, Err(Error::Unreachable { .. })),
+            "{refused:?}"
+        );
+        active.connect(qual, b"");
+        listener.accept().expect("the active side connects");
+    });
+}

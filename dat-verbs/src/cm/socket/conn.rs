@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use dat_arena::Mutex;
-use dat_core::error::{Error, Kind, Result};
+use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::transport::{Connect, Token};
 use dat_core::upcall::ConnOutcome;
 
@@ -59,6 +59,12 @@ impl Conn {
         if connect.private_data.len() > MAX_PRIVATE {
             return Err(Error::of(Kind::InvalidParameter));
         }
+        if connect.remote.is_ipv4() != shared.attr.address.is_ipv4() {
+            return Err(Error::new(
+                Kind::InvalidAddress,
+                Subtype::InvalidAddressUnsupported,
+            ));
+        }
         let to = service(connect.remote, connect.conn_qual, shared.attr.scope_id)?;
         let key = shared.new_key();
         let conn = Arc::new(Self {
@@ -81,8 +87,15 @@ impl Conn {
         shared.put(key, EventTarget::object(&conn));
         *qp.conn.lock() = Some(Arc::<Self>::clone(&conn));
         let mut state = conn.state.lock();
-        if let Some(input) = conn.connect_tcp(&mut state) {
-            conn.advance_deferred(qp, &mut state, input);
+        match conn.connect_tcp(&mut state) {
+            None => {}
+            Some(Input::LocalFault) => {
+                // There is no attempt: the consumer frees descriptors and calls again.
+                drop(state);
+                *qp.conn.lock() = None;
+                return Err(Error::resource(Subtype::ResourceDevice));
+            }
+            Some(input) => conn.advance_deferred(qp, &mut state, input),
         }
         let dialed = state.stream.clone();
         let connected = !matches!(state.stage, Stage::Connecting { .. });
