@@ -93,3 +93,25 @@ fn without_a_descriptor_the_call_fails_and_the_next_one_works() {
         listener.accept().expect("the active side connects");
     });
 }
+
+#[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
+fn a_service_point_listens_on_the_port_of_an_own_connection() {
+    let name = "a_service_point_listens_on_the_port_of_an_own_connection";
+    with_params(name, "v0 0 cm=socket", || {
+        let active = side();
+        let (_stream, from) = requested(&active);
+        let qual = u64::from(from.port()) - PORT_OFFSET;
+        let first = active.ia.listen(Some(qual), &active.connections);
+        let first = first.expect("the port of a connection is free for a service point");
+        let second = active.ia.listen(Some(qual), &active.connections);
+        assert!(
+            matches!(second, Err(Error::AddressInUse { .. })),
+            "{second:?}"
+        );
+        let mut client = TcpStream::connect((HERE, from.port())).expect("connects");
+        client.write_all(b"no REQ").expect("sends");
+        assert_eq!(client.read(&mut [0]).unwrap_or(0), 0);
+        drop(first);
+    });
+}

@@ -57,6 +57,8 @@ impl Stream {
         let stream = Self(TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) }));
         // The port is chosen at connect, so that connections to different peers can share one.
         set(fd, (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1));
+        // A service point may listen on that port.
+        set(fd, (libc::SOL_SOCKET, libc::SO_REUSEADDR, 1));
         set(fd, NO_QUICK_ACK);
         let length = |a: &SocketAddr| match a {
             SocketAddr::V4(_) => size_of::<libc::sockaddr_in>() as libc::socklen_t,
