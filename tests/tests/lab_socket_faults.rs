@@ -68,6 +68,45 @@ fn an_attempt_without_a_time_limit_asks_whether_the_peers_host_is_there() {
 
 #[test]
 #[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
+fn connections_that_say_nothing_keep_no_client_out() {
+    let name = "connections_that_say_nothing_keep_no_client_out";
+    with_params(name, "v0 0 cm=socket", || {
+        if std::env::var(ROLE).as_deref() == Ok("server") {
+            limit_descriptors(128);
+            let side = side();
+            let listener = side.listen();
+            println!("listens at {}", listener.conn_qual());
+            loop {
+                let request = side.connections.wait(Duration::from_secs(600));
+                if let Ok(Event::Request(request)) = request {
+                    request.reject(b"served").expect("rejects");
+                }
+            }
+        }
+        let (mut server, qual) = victim(name, "server");
+        let to = SocketAddr::new(HERE, u16::try_from(qual + PORT_OFFSET).expect("a port"));
+        // More than the server has descriptors. Its system takes them from the queue a second after they came.
+        let silent: Vec<_> = (0..400)
+            .filter_map(|_| TcpStream::connect_timeout(&to, Duration::from_millis(50)).ok())
+            .collect();
+        assert!(silent.len() > 128, "{}", silent.len());
+        std::thread::sleep(Duration::from_secs(2));
+        let mut active = side();
+        for _ in 0..3 {
+            active.connect(qual, b"");
+            match active.connections.wait(PATIENCE) {
+                Ok(Event::PeerRejected { private_data, .. }) => assert_eq!(private_data, b"served"),
+                other => panic!("not served: {other:?}"),
+            }
+            active.renew();
+        }
+        server.kill().expect("kills");
+        server.wait().expect("dead");
+    });
+}
+
+#[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
 fn without_a_descriptor_the_call_fails_and_the_next_one_works() {
     let name = "without_a_descriptor_the_call_fails_and_the_next_one_works";
     with_params(name, "v0 0 cm=socket", || {
