@@ -154,3 +154,57 @@ fn a_service_point_listens_on_the_port_of_an_own_connection() {
         drop(first);
     });
 }
+
+/// Makes a device of its own for `body`, which removes it: the removal ends with the process.
+fn with_device(name: &str, params: &str, body: impl FnOnce()) {
+    let main = std::env::var_os(ROLE).is_none();
+    if main {
+        shell("ip link add v9 type dummy && ip addr add 10.9.9.1/24 dev v9 && ip link set v9 up");
+        shell("rdma link add rxe9 type rxe netdev v9");
+    }
+    with_params(name, params, body);
+    if main {
+        shell("ip link del v9");
+    }
+}
+
+/// Begins to remove the device. The verbs context that librdmacm keeps open until the end of the process holds that up.
+fn remove() {
+    shell("rdma link del rxe9 >/dev/null 2>&1 &");
+}
+
+#[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
+fn a_device_that_is_removed_ends_what_connects_over_sockets() {
+    let name = "a_device_that_is_removed_ends_what_connects_over_sockets";
+    with_device(name, "v9 0 cm=socket", || {
+        let (active, passive) = (side(), side());
+        let listener = passive.listen();
+        let connect = active
+            .ep
+            .connect(IpAddr::from([10, 9, 9, 1]), listener.conn_qual());
+        connect.start().expect("starts");
+        passive.request().accept(&passive.ep, b"").expect("accepts");
+        active.established(b"");
+        passive.established(b"");
+        remove();
+        active.ended(ConnectionEvent::Broken);
+        passive.ended(ConnectionEvent::Broken);
+    });
+}
+
+#[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
+fn a_device_that_is_removed_is_reported_without_a_connection() {
+    let name = "a_device_that_is_removed_is_reported_without_a_connection";
+    with_device(name, "v9 0", || {
+        let side = side();
+        remove();
+        let event = side.ia.async_evd().wait(PATIENCE);
+        let lost = AsyncEvent::IaCatastrophic;
+        assert!(
+            matches!(&event, Ok(Event::Async { number, .. }) if *number == lost),
+            "{event:?}"
+        );
+    });
+}
