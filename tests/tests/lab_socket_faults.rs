@@ -208,3 +208,71 @@ fn a_device_that_is_removed_is_reported_without_a_connection() {
         );
     });
 }
+
+/// Listens, accepts a connection, and forks a child that lives on without an exec.
+fn leave_a_child() -> ! {
+    let side = side();
+    let listener = side.listen();
+    println!("listens at {}", listener.conn_qual());
+    side.request().accept(&side.ep, b"").expect("accepts");
+    let _ = side.connections.wait(PATIENCE).expect("connected");
+    // SAFETY: the child makes two system calls, and ends.
+    unsafe {
+        if libc::fork() == 0 {
+            libc::sleep(100);
+            libc::_exit(0);
+        }
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+/// A process with a living child is killed: its peer notices that, and its service point is gone.
+fn a_parent_is_killed(name: &str) {
+    if std::env::var(ROLE).as_deref() == Ok("parent") {
+        leave_a_child();
+    }
+    let (mut parent, qual) = victim(name, "parent");
+    let mut active = side();
+    active.connect(qual, b"");
+    let connected = active.connections.wait(PATIENCE);
+    assert!(
+        matches!(connected, Ok(Event::Established { .. })),
+        "{connected:?}"
+    );
+    // Each thread has a list of the children that it forked.
+    let tasks = format!("/proc/{}/task", parent.id());
+    let has_child = || {
+        let mut tasks = std::fs::read_dir(&tasks).expect("readable").flatten();
+        tasks.any(|task| {
+            let children = std::fs::read_to_string(task.path().join("children"));
+            children.is_ok_and(|list| !list.is_empty())
+        })
+    };
+    let begin = Instant::now();
+    while !has_child() {
+        assert!(begin.elapsed() < PATIENCE, "no child");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    parent.kill().expect("kills");
+    parent.wait().expect("dead");
+    active.ended(ConnectionEvent::Disconnected);
+    active.renew();
+    active.connect(qual, b"");
+    active.ended(ConnectionEvent::NonPeerRejected);
+}
+
+#[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
+fn a_child_does_not_hide_the_end_of_its_parent_over_sockets() {
+    let name = "a_child_does_not_hide_the_end_of_its_parent_over_sockets";
+    with_params(name, "v0 0 cm=socket", || a_parent_is_killed(name));
+}
+
+#[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
+fn a_child_does_not_hide_the_end_of_its_parent_over_rdma_cm() {
+    let name = "a_child_does_not_hide_the_end_of_its_parent_over_rdma_cm";
+    with_params(name, "v0 0", || a_parent_is_killed(name));
+}

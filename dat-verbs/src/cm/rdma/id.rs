@@ -8,6 +8,7 @@ use std::sync::Arc;
 use dat_handshake::rdma_cm;
 
 use crate::cm::addr::{self, CAddr};
+use crate::cm::forked;
 use crate::epoll;
 use crate::sys::{self, rdma_port_space};
 
@@ -27,6 +28,7 @@ impl Channel {
         let channel = NonNull::new(channel).ok_or_else(sys::errno)?;
         let channel = Self(channel);
         dat_os::descriptor::set_nonblocking(channel.fd());
+        forked::track(channel.fd());
         Ok(channel)
     }
 
@@ -42,6 +44,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
+        forked::untrack(self.fd());
         // SAFETY: every id of the channel holds an Arc of it, so none is left.
         unsafe { sys::rdma_destroy_event_channel(self.raw()) };
     }

@@ -14,6 +14,7 @@ use dat_core::upcall::Arrival;
 
 use crate::adapter::{EventHandler, EventTarget, Shared};
 use crate::cm::addr;
+use crate::cm::forked;
 use crate::cm::socket::manager::SocketManager;
 use crate::cm::socket::request::{ConnRequest, refuse};
 use crate::cm::socket::stream::{Received, Stream, set_listen_options};
@@ -78,6 +79,7 @@ impl Listener {
         set_listen_options(listener.as_raw_fd());
         let local = listener.local_addr().map_err(failed)?;
         let key = shared.new_key();
+        forked::track(listener.as_raw_fd());
         let socket = Arc::new(ListenSocket {
             listener,
             local,
@@ -103,6 +105,12 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.shared.remove(self.socket.key);
         self.shared.epoll.remove(self.socket.listener.as_raw_fd());
+    }
+}
+
+impl Drop for ListenSocket {
+    fn drop(&mut self) {
+        forked::untrack(self.listener.as_raw_fd());
     }
 }
 

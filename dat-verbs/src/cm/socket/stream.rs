@@ -5,6 +5,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::cm::addr::CAddr;
+use crate::cm::forked;
 
 /// Level, name and value of a socket option.
 type Setting = (i32, i32, i32);
@@ -40,6 +41,11 @@ pub(crate) enum Received {
 }
 
 impl Stream {
+    fn own(fd: OwnedFd) -> Self {
+        forked::track(fd.as_raw_fd());
+        Self(TcpStream::from(fd))
+    }
+
     /// Starts to connect from `from` to `to`; true if connected at once.
     pub(crate) fn connect(from: IpAddr, scope: u32, to: SocketAddr) -> io::Result<(Self, bool)> {
         let family = if to.is_ipv4() {
@@ -54,7 +60,7 @@ impl Stream {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: `fd` was just created and has no other owner.
-        let stream = Self(TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) }));
+        let stream = Self::own(unsafe { OwnedFd::from_raw_fd(fd) });
         // The port is chosen at connect, so that connections to different peers can share one.
         set(fd, (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1));
         // A service point may listen on that port.
@@ -112,7 +118,7 @@ impl Stream {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: `fd` was just created and has no other owner.
-        let stream = Self(TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) }));
+        let stream = Self::own(unsafe { OwnedFd::from_raw_fd(fd) });
         // SAFETY: the kernel wrote a whole address.
         let peer = unsafe { crate::cm::addr::from_c(peer.as_mut_ptr()) };
         Ok((stream, peer.ok_or(ErrorKind::InvalidData)?))
@@ -207,6 +213,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         // It fails when the connection has already ended.
         self.0.shutdown(Shutdown::Both).ok();
+        forked::untrack(self.fd());
     }
 }
 
