@@ -48,7 +48,7 @@ impl<const N: usize> Children<N> {
     }
 }
 
-/// The `child` functions of this shared object, which has at most three.
+/// The `child` functions of this shared object, which has at most four.
 static CHILDREN: Children<8> = Children::new();
 
 /// Runs the `child` functions of this shared object once more. The C library calls only those that were registered before fork began, and

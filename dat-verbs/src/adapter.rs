@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::Verbs;
 use crate::cm::rdma::event::ResolvedQp;
-use crate::cm::rdma::id::Channel;
+use crate::cm::rdma::id::{Channel, CmId};
 use crate::cm::rdma::retire::Retired;
 use crate::cm::rdma::stage::Input;
 use crate::cm::socket::manager::SocketManager;
@@ -31,6 +31,8 @@ pub struct Adapter {
 
 /// State shared by the event thread and the objects of an adapter.
 pub(crate) struct Shared {
+    /// Id that is told of the device's removal, also where the IA has no connection or service point of librdmacm.
+    pub(crate) _removal_watch: Option<CmId>,
     // The channel is dropped before the device. Every id holds an `Arc` of the channel, so no id is left by then.
     pub(crate) channel: Arc<Channel>,
     /// Dropped before the device, too.

@@ -106,6 +106,7 @@ fn install() {
         rdma_get_cm_event: get_cm_event,
         rdma_create_id: create_id,
         rdma_destroy_id: destroy_id,
+        rdma_set_option: set_option,
         rdma_bind_addr: bind_addr,
         rdma_init_qp_attr: init_qp_attr,
         ..Rdmacm::unused()
@@ -381,6 +382,16 @@ unsafe extern "C" fn create_id(
 }
 
 unsafe extern "C" fn destroy_id(_: *mut rdma_cm_id) -> c_int {
+    0
+}
+
+unsafe extern "C" fn set_option(
+    _: *mut rdma_cm_id,
+    _: c_int,
+    _: c_int,
+    _: *mut c_void,
+    _: usize,
+) -> c_int {
     0
 }
 

@@ -12,7 +12,7 @@ use dat_core::upcall::Upcalls;
 use crate::Verbs;
 use crate::adapter::{Adapter, Shared};
 use crate::attributes;
-use crate::cm::rdma::id::Channel;
+use crate::cm::rdma::id::{Channel, CmId};
 use crate::cm::rdma::retire::Retired;
 use crate::cm::socket;
 use crate::convert;
@@ -124,7 +124,16 @@ impl Adapter {
                 Some(manager)
             }
         };
+        let removal_watch = CmId::watch_removal(&channel, device_port.ip, device_port.scope)
+            .inspect_err(|e| {
+                tracing::info!(
+                    "the removal of {} will not be noticed: {}",
+                    device_port.device,
+                    convert::text(*e)
+                );
+            });
         let shared = Arc::new(Shared {
+            _removal_watch: removal_watch.ok(),
             channel,
             port: device_port.port,
             transport: facts.transport(),

@@ -2,13 +2,15 @@
 //! objects are built, and dat.conf is written, before a process that uses them starts.
 //!
 //! The crate imports `dat` only. Begin reading here: `built` and `inside` are the base; `engine` gives connected
-//! endpoints on the user engine, `first_message` a client and a server, `process` tests of several processes, `prefix` the C libraries.
+//! endpoints on the user engine, `first_message` a client and a server, `process` tests of several processes, `prefix` the C libraries,
+//! `socket_cm` endpoints on real rdma_rxe.
 
 pub mod engine;
 pub mod first_message;
 pub mod prefix;
 mod process;
 pub mod scratch;
+pub mod socket_cm;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

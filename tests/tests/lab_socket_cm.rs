@@ -2,33 +2,12 @@
 //! messages. Well-behaved peers are ours here; `tests/lab/clients.sh` has DAPL's.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv6Addr, Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dat::{
-    Access, Close, CompletionFlags, ConnRequest, ConnectionEvent, Ep, Evd, Event, Ia, Listener, Pz,
-    Streams,
-};
-
-const PATIENCE: Duration = Duration::from_secs(20);
-const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
-/// Variable with the role of a process; unset in the process that nextest started.
-const ROLE: &str = "DAT_TEST_ROLE";
-/// Offset of TCP ports from the qualifier.
-const PORT_OFFSET: u64 = 1000;
-
-/// Returns the command that runs this test in a process with the dat.conf.
-fn again(name: &str, role: &str, conf: &Path) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("this test has a path"));
-    command
-        .args(["--exact", name, "--include-ignored", "--nocapture"])
-        .env("DAT_OVERRIDE", conf)
-        .env(ROLE, role);
-    command
-}
+use dat::{Access, Close, CompletionFlags, ConnectionEvent, Event};
+use dat_tests::socket_cm::{HERE, PATIENCE, PORT_OFFSET, ROLE, side, victim, with_params};
 
 /// Runs `body` where an IA called `ia` connects over sockets with a time limit of 2 s.
 fn with_ia(name: &str, body: impl FnOnce()) {
@@ -37,99 +16,9 @@ fn with_ia(name: &str, body: impl FnOnce()) {
 
 /// Like [`with_ia`], with a time limit of twice `seconds`.
 fn with_patient_ia(name: &str, seconds: u32, body: impl FnOnce()) {
-    if std::env::var_os(ROLE).is_some() {
-        return body();
-    }
-    let exe = std::env::current_exe().expect("this test has a path");
-    let dist = exe.ancestors().nth(3).expect("target").join("dist");
-    let library = dist.join("lib/libdat-provider-ibverbs.so.2");
-    assert!(library.exists(), "run make dist first");
-    let dir = tempfile::tempdir().expect("a folder");
-    let conf = dir.path().join("dat.conf");
-    let line = format!(
-        "ia u2.0 threadsafe default {} dat.2.0 \"v0 0 cm=socket resolve_timeout={} resolve_retry=1\" \"\"\n",
-        library.display(),
-        seconds * 1000
-    );
-    std::fs::write(&conf, line).expect("written");
-    let status = again(name, "main", &conf).status().expect("the test runs");
-    assert!(status.success());
-}
-
-struct Side {
-    ep: Ep,
-    done: Evd,
-    connections: Evd,
-    pz: Pz,
-    ia: Ia,
-}
-
-fn side() -> Side {
-    let ia = Ia::open("ia").expect("the IA opens");
-    let pz = ia.create_pz().expect("a PZ");
-    let done = ia.create_evd(64, Streams::DTO).expect("an EVD");
-    let streams = Streams::CR | Streams::CONNECTION;
-    let connections = ia.create_evd(16, streams).expect("an EVD");
-    let ep = endpoint(&ia, &pz, &done, &connections);
-    Side {
-        ep,
-        done,
-        connections,
-        pz,
-        ia,
-    }
-}
-
-fn endpoint(ia: &Ia, pz: &Pz, done: &Evd, connections: &Evd) -> Ep {
-    let builder = ia.endpoint(pz).recv_evd(done).request_evd(done);
-    builder.connect_evd(connections).create().expect("an EP")
-}
-
-impl Side {
-    /// Replaces the endpoint by one that has not connected yet.
-    fn renew(&mut self) {
-        self.ep = endpoint(&self.ia, &self.pz, &self.done, &self.connections);
-    }
-
-    fn listen(&self) -> Listener {
-        let listener = self.ia.listen(None, &self.connections);
-        listener.expect("listens")
-    }
-
-    fn connect(&self, conn_qual: u64, private_data: &[u8]) {
-        let connect = self.ep.connect(HERE, conn_qual).private_data(private_data);
-        connect.start().expect("starts");
-    }
-
-    fn request(&self) -> ConnRequest {
-        match self.connections.wait(PATIENCE) {
-            Ok(Event::Request(request)) => request,
-            other => panic!("no request: {other:?}"),
-        }
-    }
-
-    fn established(&self, words: &[u8]) {
-        match self.connections.wait(PATIENCE) {
-            Ok(Event::Established { ep, private_data }) => {
-                assert_eq!(ep, self.ep.id());
-                assert_eq!(private_data, words);
-            }
-            other => panic!("not established: {other:?}"),
-        }
-    }
-
-    #[track_caller]
-    fn ended(&self, wanted: ConnectionEvent) {
-        match self.connections.wait(PATIENCE) {
-            Ok(Event::Ended { ep, how }) => assert_eq!((ep, how), (self.ep.id(), wanted)),
-            other => panic!("not {wanted:?}: {other:?}"),
-        }
-    }
-
-    fn nothing_more(&self) {
-        let event = self.connections.poll().expect("an EVD");
-        assert!(event.is_none(), "{event:?}");
-    }
+    let time = seconds * 1000;
+    let params = format!("v0 0 cm=socket resolve_timeout={time} resolve_retry=1");
+    with_params(name, &params, body);
 }
 
 fn port(conn_qual: u64) -> u16 {
@@ -252,31 +141,6 @@ fn refusals_name_the_consumer_or_the_provider() {
         active.connect(qual, b"");
         active.ended(ConnectionEvent::NonPeerRejected);
     });
-}
-
-/// Starts a process that listens, prints its qualifier, accepts if told to, and runs until it is killed.
-fn victim(name: &str, role: &str) -> (Child, u64) {
-    let conf = std::env::var("DAT_OVERRIDE").expect("a dat.conf");
-    let mut child = again(name, role, Path::new(&conf))
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("starts");
-    let mut out = child.stdout.take().expect("its stdout");
-    let mut said = Vec::new();
-    let qual = loop {
-        let mut byte = [0];
-        assert_eq!(out.read(&mut byte).expect("reads"), 1, "{said:?}");
-        said.push(byte[0]);
-        let text = String::from_utf8_lossy(&said);
-        if let Some((_, qual)) = text.split_once("listens at ")
-            && let Some(qual) = qual.strip_suffix('\n')
-        {
-            break qual.parse().expect("a number");
-        }
-    };
-    // The rest is discarded, but must be read.
-    std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
-    (child, qual)
 }
 
 fn be_the_victim(accepts: bool) -> ! {

@@ -1,6 +1,6 @@
 //! Event channel and ids of librdmacm.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -8,6 +8,8 @@ use std::sync::Arc;
 use dat_handshake::rdma_cm;
 
 use crate::cm::addr::{self, CAddr};
+use crate::cm::forked;
+use crate::epoll;
 use crate::sys::{self, rdma_port_space};
 
 /// `rdma_event_channel`, non-blocking.
@@ -26,6 +28,7 @@ impl Channel {
         let channel = NonNull::new(channel).ok_or_else(sys::errno)?;
         let channel = Self(channel);
         dat_os::descriptor::set_nonblocking(channel.fd());
+        forked::track(channel.fd());
         Ok(channel)
     }
 
@@ -41,6 +44,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
+        forked::untrack(self.fd());
         // SAFETY: every id of the channel holds an Arc of it, so none is left.
         unsafe { sys::rdma_destroy_event_channel(self.raw()) };
     }
@@ -123,6 +127,20 @@ impl CmId {
             id,
             _channel: Arc::clone(channel),
         })
+    }
+
+    /// Makes an id that only receives the event of the removal of the device at `ip`: the kernel sends it to bound ids. They all
+    /// share one port, of datagrams, so that no service point is in their way.
+    pub(crate) fn watch_removal(
+        channel: &Arc<Channel>,
+        ip: IpAddr,
+        scope: u32,
+    ) -> Result<Self, i32> {
+        const PORT: u16 = 65_500;
+        let id = Self::new(channel, epoll::CM, PortSpace::Datagram)?;
+        id.share_port()?;
+        id.bind(addr::socket(ip, PORT, scope))?;
+        Ok(id)
     }
 
     /// Adopts the id of a connection request and sets the key by which its events are found.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use dat_arena::Mutex;
-use dat_core::error::{Error, Kind, Result};
+use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::transport::{Connect, Token};
 use dat_core::upcall::ConnOutcome;
 
@@ -23,7 +23,7 @@ use crate::cm::socket::wire::{
 };
 use crate::verbs::qp::{Connection, Path, PathLimits, Qp};
 
-/// Age at which the active side enables TCP keepalive.
+/// Time after which the active side enables TCP keepalive, while it waits for the answer and when it is connected.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(5);
 
 /// A connection of a queue pair. The queue pair owns it; the event thread finds it by its key.
@@ -59,6 +59,12 @@ impl Conn {
         if connect.private_data.len() > MAX_PRIVATE {
             return Err(Error::of(Kind::InvalidParameter));
         }
+        if connect.remote.is_ipv4() != shared.attr.address.is_ipv4() {
+            return Err(Error::new(
+                Kind::InvalidAddress,
+                Subtype::InvalidAddressUnsupported,
+            ));
+        }
         let to = service(connect.remote, connect.conn_qual, shared.attr.scope_id)?;
         let key = shared.new_key();
         let conn = Arc::new(Self {
@@ -81,8 +87,15 @@ impl Conn {
         shared.put(key, EventTarget::object(&conn));
         *qp.conn.lock() = Some(Arc::<Self>::clone(&conn));
         let mut state = conn.state.lock();
-        if let Some(input) = conn.connect_tcp(&mut state) {
-            conn.advance_deferred(qp, &mut state, input);
+        match conn.connect_tcp(&mut state) {
+            None => {}
+            Some(Input::LocalFault) => {
+                // There is no attempt: the consumer frees descriptors and calls again.
+                drop(state);
+                *qp.conn.lock() = None;
+                return Err(Error::resource(Subtype::ResourceDevice));
+            }
+            Some(input) => conn.advance_deferred(qp, &mut state, input),
         }
         let dialed = state.stream.clone();
         let connected = !matches!(state.stage, Stage::Connecting { .. });
@@ -320,6 +333,8 @@ impl Conn {
                 Act::Request => {
                     let pre_v8 = matches!(stage, Stage::Requested { pre_v8: true, .. });
                     if self.request(qp, state, pre_v8).is_some() {
+                        // The consumer may wait for ever, and TCP alone does not notice that the peer's host is gone.
+                        self.set_deadline(state, KEEP_ALIVE_AFTER);
                         return None;
                     }
                     input = Input::Closed { reset: true };
@@ -425,7 +440,7 @@ impl EventHandler for Conn {
             return;
         }
         state.deadline = None;
-        if state.stage == Stage::Up {
+        if matches!(state.stage, Stage::Requested { .. } | Stage::Up) {
             if let Some(stream) = &state.stream {
                 stream.keep_alive();
             }

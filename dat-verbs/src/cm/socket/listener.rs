@@ -1,9 +1,10 @@
 //! A listening service point, and incoming connections until their request is complete.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use dat_arena::Mutex;
@@ -13,6 +14,7 @@ use dat_core::upcall::Arrival;
 
 use crate::adapter::{EventHandler, EventTarget, Shared};
 use crate::cm::addr;
+use crate::cm::forked;
 use crate::cm::socket::manager::SocketManager;
 use crate::cm::socket::request::{ConnRequest, refuse};
 use crate::cm::socket::stream::{Received, Stream, set_listen_options};
@@ -23,6 +25,10 @@ use crate::convert;
 /// Pause before the next accept when no descriptor is left.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
+/// Connections of a service point that wait for the rest of their REQ. One more ends the oldest: each has a descriptor, and
+/// without a limit connections that say nothing would take all of the process's. A peer that is cut off tries again.
+const MAX_PARTIAL: usize = 64;
+
 /// A listening socket.
 pub(crate) struct ListenSocket {
     listener: TcpListener,
@@ -30,6 +36,8 @@ pub(crate) struct ListenSocket {
     local: SocketAddr,
     token: Token,
     key: u64,
+    /// Connections that wait for the rest of their REQ, oldest first, and some that wait no more.
+    partial: Mutex<VecDeque<(u64, Weak<PartialRequest>)>>,
 }
 
 /// The listening socket of a service point; dropping it closes the socket.
@@ -71,11 +79,13 @@ impl Listener {
         set_listen_options(listener.as_raw_fd());
         let local = listener.local_addr().map_err(failed)?;
         let key = shared.new_key();
+        forked::track(listener.as_raw_fd());
         let socket = Arc::new(ListenSocket {
             listener,
             local,
             token,
             key,
+            partial: Mutex::default(),
         });
         shared.put(key, EventTarget::object(&socket));
         let listening = Self {
@@ -98,6 +108,12 @@ impl Drop for Listener {
     }
 }
 
+impl Drop for ListenSocket {
+    fn drop(&mut self) {
+        forked::untrack(self.listener.as_raw_fd());
+    }
+}
+
 impl ListenSocket {
     /// Watches the socket, level-triggered: events repeat while a connection waits.
     fn open(&self, shared: &Shared) -> std::result::Result<(), i32> {
@@ -115,6 +131,8 @@ impl ListenSocket {
             Err(e) => match e.raw_os_error() {
                 // The waiting connection was closed.
                 Some(libc::ECONNABORTED | libc::EINTR) => {}
+                // Its descriptor is free now, and the event repeats.
+                Some(libc::EMFILE | libc::ENFILE) if self.end_oldest(shared) => {}
                 _ => {
                     tracing::warn!("accept: {e}; trying again");
                     shared.epoll.remove(self.listener.as_raw_fd());
@@ -150,6 +168,35 @@ impl ListenSocket {
         }
         // The REQ usually arrives together with the connection.
         partial.read_on(shared, key);
+        if partial.stream.lock().is_none() {
+            return;
+        }
+        let mut waiting = self.partial.lock();
+        waiting.retain(|(_, partial)| partial.strong_count() > 0);
+        waiting.push_back((key, Arc::downgrade(&partial)));
+        let full = waiting.len() > MAX_PARTIAL;
+        drop(waiting);
+        if full {
+            self.end_oldest(shared);
+        }
+    }
+
+    /// Ends the oldest connection that waits for the rest of its REQ; returns false if there is none.
+    fn end_oldest(&self, shared: &Arc<Shared>) -> bool {
+        loop {
+            let Some((key, oldest)) = self.partial.lock().pop_front() else {
+                return false;
+            };
+            if let Some(partial) = oldest.upgrade()
+                && partial.stop(shared, key).is_some()
+            {
+                tracing::warn!(
+                    "{} connected, but its REQ is not complete; it makes room for a later connection",
+                    partial.remote
+                );
+                return true;
+            }
+        }
     }
 }
 

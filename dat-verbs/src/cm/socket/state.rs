@@ -120,9 +120,14 @@ fn malformed(stream: &Stream, what: &str) -> Option<Input> {
 pub(super) fn connect_failure(to: Option<SocketAddr>, error: &io::Error) -> Input {
     match error.raw_os_error() {
         Some(libc::ECONNREFUSED | libc::ECONNRESET) => Input::TcpRefused,
-        _ => {
+        number => {
             tracing::warn!(peer = ?to, "cannot connect to the peer: {error}");
-            Input::Unreachable
+            match number {
+                Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+                    Input::LocalFault
+                }
+                _ => Input::Unreachable,
+            }
         }
     }
 }

@@ -5,16 +5,18 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::cm::addr::CAddr;
+use crate::cm::forked;
 
 /// Level, name and value of a socket option.
 type Setting = (i32, i32, i32);
 
 /// Keepalive: idle time and interval in seconds; with nine probes, the connection to a host that vanished ends after
-/// 47 s.
-const KEEP_ALIVE: [Setting; 3] = [
+/// 47 s. There are no probes while data is not acknowledged; the last option, in milliseconds, is the limit for that.
+const KEEP_ALIVE: [Setting; 4] = [
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
     (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 20),
     (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 3),
+    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 47_000),
 ];
 
 /// Delays accept until data arrives, for at most one second: the active side sends at once, so its data acknowledges
@@ -39,6 +41,11 @@ pub(crate) enum Received {
 }
 
 impl Stream {
+    fn own(fd: OwnedFd) -> Self {
+        forked::track(fd.as_raw_fd());
+        Self(TcpStream::from(fd))
+    }
+
     /// Starts to connect from `from` to `to`; true if connected at once.
     pub(crate) fn connect(from: IpAddr, scope: u32, to: SocketAddr) -> io::Result<(Self, bool)> {
         let family = if to.is_ipv4() {
@@ -53,9 +60,11 @@ impl Stream {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: `fd` was just created and has no other owner.
-        let stream = Self(TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) }));
+        let stream = Self::own(unsafe { OwnedFd::from_raw_fd(fd) });
         // The port is chosen at connect, so that connections to different peers can share one.
         set(fd, (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1));
+        // A service point may listen on that port.
+        set(fd, (libc::SOL_SOCKET, libc::SO_REUSEADDR, 1));
         set(fd, NO_QUICK_ACK);
         let length = |a: &SocketAddr| match a {
             SocketAddr::V4(_) => size_of::<libc::sockaddr_in>() as libc::socklen_t,
@@ -109,7 +118,7 @@ impl Stream {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: `fd` was just created and has no other owner.
-        let stream = Self(TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) }));
+        let stream = Self::own(unsafe { OwnedFd::from_raw_fd(fd) });
         // SAFETY: the kernel wrote a whole address.
         let peer = unsafe { crate::cm::addr::from_c(peer.as_mut_ptr()) };
         Ok((stream, peer.ok_or(ErrorKind::InvalidData)?))
@@ -204,6 +213,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         // It fails when the connection has already ended.
         self.0.shutdown(Shutdown::Both).ok();
+        forked::untrack(self.fd());
     }
 }
 
