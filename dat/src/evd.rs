@@ -761,7 +761,7 @@ impl Ia {
     }
 
     /// Returns the dispatcher of asynchronous errors: an event that was dropped because a queue was full, a broken endpoint, a low
-    /// watermark. It is made with the adapter; a program that does not look there does not hear of them.
+    /// watermark. An endpoint on an SRQ has an `AsyncEvent::EpBroken` after each of its connections, which is no error. It is made with the adapter; a program that does not look there does not hear of them.
     ///
     /// [`Srq::set_low_watermark`](crate::Srq::set_low_watermark) has another example.
     ///

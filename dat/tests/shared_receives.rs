@@ -4,7 +4,7 @@ use std::future::Future;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use udapl::aio::{Arrival, Connection, Context, Options, block_on, join};
-use udapl::{Access, DtoStatus, Error, Event, Streams};
+use udapl::{Access, AsyncEvent, DtoStatus, Error, Event, Streams};
 
 fn open() -> Context {
     Context::open("softrxe-lo").expect("opens")
@@ -294,4 +294,32 @@ fn the_end_of_a_connection_may_be_seen_before_it_is_accepted_and_is_there_afterw
     let late = late.expect("was accepted");
     assert_eq!(late.id(), connection);
     assert!(late.ended().is_some_and(|why| why.is_connection_gone()));
+}
+
+#[test]
+fn the_end_of_a_connection_is_no_error_of_the_adapter() {
+    let server = open();
+    let receives = server.shared_receives(4, 32).expect("shared receives");
+    let options = Options {
+        shared_receives: Some(receives.clone()),
+        ..Options::default()
+    };
+    for (client, served) in crowd(&server, &options, 2) {
+        drop(client);
+        let end = block_on(receives.next()).expect("an arrival");
+        assert!(matches!(end, Arrival::Ended { connection, .. } if connection == served.id()));
+    }
+    // What comes after the reports of the two endpoints: the low watermark of a queue that has fewer receives.
+    let srq = server.ia().create_srq(server.pz(), 16, 1).expect("an SRQ");
+    let room = server
+        .pz()
+        .allocate(8, Access::LOCAL_WRITE)
+        .expect("memory");
+    srq.post_recv(&[room.slice(0..8)], 1).expect("posts");
+    srq.set_low_watermark(8).expect("set");
+    let event = block_on(server.next_error());
+    assert!(
+        matches!(event, Event::Async { number, .. } if number != AsyncEvent::EpBroken),
+        "{event:?}"
+    );
 }

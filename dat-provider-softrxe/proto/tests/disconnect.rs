@@ -240,6 +240,30 @@ fn a_refusal_goes_before_the_disconnect_that_it_causes() {
     assert_eq!(pair.sides[0].completions[0].status, Status::RemoteAccess);
 }
 
+/// The program frees its endpoint at once, so the NAK is never sent: the wire has lost it, or the channel had no room for it.
+fn a_refusal_that_the_disconnect_overtakes_is_not_lost() {
+    for op in [Op::Read, Op::Write] {
+        let mut pair = Pair::new("overtaken_nak");
+        let (qpns, ids) = pair.connect_by_cm(service_id::tcp(16));
+        let memory = pair.sides[0].memory.register(vec![9; 100], ALL);
+        let nowhere = Remote { address: 0, key: 1 };
+        pair.receive(1, qpns[1], 1, &[]);
+        pair.post(0, qpns[0], &SendRequest::new(1, Op::Send, &[]));
+        pair.hand_over(0);
+        pair.post(0, qpns[0], &SendRequest::new(2, op(nowhere), &[memory]));
+        pair.hand_over(0);
+        pair.post(0, qpns[0], &SendRequest::new(3, op(nowhere), &[memory]));
+        pair.sides[1].engine.disconnect(pair.now, ids[1]).unwrap();
+        pair.sides[1].engine.destroy_qp(pair.now, qpns[1]);
+        pair.run();
+        let statuses: Vec<_> = pair.sides[0].completions.iter().map(|c| c.status).collect();
+        assert_eq!(
+            statuses,
+            [Status::Success, Status::RemoteAccess, Status::Flushed]
+        );
+    }
+}
+
 over_both_links!(
     a_disconnect_ends_both_sides_and_forgets_the_ids,
     a_delivered_message_is_not_flushed_when_its_acknowledgement_was_lost,
@@ -250,4 +274,5 @@ over_both_links!(
     a_peer_known_to_be_gone_need_not_confirm_the_end,
     the_last_acknowledgement_goes_before_the_disconnect,
     a_refusal_goes_before_the_disconnect_that_it_causes,
+    a_refusal_that_the_disconnect_overtakes_is_not_lost,
 );

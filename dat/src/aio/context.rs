@@ -414,7 +414,8 @@ impl Context {
         Pool::new(&self.shared.pz, count, size)
     }
 
-    /// Returns the next asynchronous error of the adapter.
+    /// Returns the next asynchronous error of the adapter. What the adapter reports of an endpoint of
+    /// [`SharedReceives`](super::SharedReceives) at the end of its connection is none.
     ///
     /// ```
     /// use udapl::aio::{Context, block_on};

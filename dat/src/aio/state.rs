@@ -12,7 +12,8 @@ use smallvec::SmallVec;
 use super::pool::Buffer;
 use super::watchers::{Ticket, Watchers};
 use crate::{
-    Completion, ConnRequest, ConnectionEvent, DatagramEvent, DtoOp, DtoStatus, EpId, Event, Peer,
+    AsyncEvent, Completion, ConnRequest, ConnectionEvent, DatagramEvent, DtoOp, DtoStatus, EpId,
+    Event, Peer,
 };
 
 /// Most asynchronous errors that are kept for a program that does not look.
@@ -370,6 +371,13 @@ impl State {
                 peer,
                 private_data,
             } => self.attempted(ep, Attempt::Done(how, peer, private_data), todo),
+            Event::Async {
+                number: AsyncEvent::EpBroken,
+                ep,
+                ..
+            } if self.is_on_queue(ep) => {
+                tracing::debug!(%ep, "the endpoint takes no more receives of its shared queue");
+            }
             error @ Event::Async { .. } => {
                 tracing::warn!(?error, "an asynchronous error of the adapter");
                 if self.errors.len() < ERRORS {
@@ -378,6 +386,15 @@ impl State {
                 todo.wake.extend(self.error_watchers.drain());
             }
             _ => {}
+        }
+    }
+
+    /// Returns whether an endpoint has its receives from a shared queue, as far as that is known: a connection that was dropped is not.
+    /// The provider reports each of their ends, which is no error.
+    fn is_on_queue(&self, id: EpId) -> bool {
+        match self.links.get(&id) {
+            Some(link) => link.queue.is_some(),
+            None => self.queues_made > 0,
         }
     }
 

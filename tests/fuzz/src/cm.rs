@@ -488,11 +488,17 @@ fn take(from: &mut Vec<CmId>, input: &mut Input<'_>) -> Option<CmId> {
     Some(from.swap_remove(input.below(from.len())))
 }
 
-/// Returns private data of a DREQ: meaningless, or a final PSN.
+/// Returns private data of a DREQ: meaningless, or a final PSN and a refusal.
 fn dreq_data(input: &mut Input<'_>) -> [u8; Dreq::PRIVATE_DATA] {
     match input.u8() {
         0 => [5; Dreq::PRIVATE_DATA],
-        psn => private_data_field(&final_psn::emit(psn.into())),
+        psn => {
+            let refusal = final_psn::Refusal {
+                syndrome: input.u8(),
+                psn: input.u8().into(),
+            };
+            private_data_field(&final_psn::emit(psn.into(), Some(refusal)))
+        }
     }
 }
 

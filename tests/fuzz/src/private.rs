@@ -35,7 +35,8 @@ fn arrived(bytes: &[u8]) {
         assert_eq!(Caller::read(&written), Some((caller, rest)));
     }
     if let Some(psn) = final_psn::parse(bytes) {
-        assert!(bytes.starts_with(&final_psn::emit(psn)));
+        let whole = final_psn::emit(psn, final_psn::parse_refusal(bytes));
+        assert!(bytes.starts_with(&whole[..8]));
     }
     if let Some((word, rest)) = bytes.split_first_chunk() {
         agreed(u32::from_be_bytes(*word), rest.first() == Some(&0));
@@ -135,7 +136,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut v6 = v4.clone();
     (v6[1], v6[4], v6[20]) = (6 << 4, 0xfd, 0xfd);
     let caller = b"DATu\x01\x07\x00\x00\x00\x00\x00\x11\x00\x00\x00\x07private".to_vec();
-    let final_psn = final_psn::emit(7).to_vec();
+    let final_psn = final_psn::emit(7, None).to_vec();
     let words = [0, Offer::CURRENT.word(), u32::MAX].map(|word| {
         // The byte after the word selects an engine of this project.
         [&word.to_be_bytes()[..], &[0]].concat()

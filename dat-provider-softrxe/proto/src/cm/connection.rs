@@ -15,7 +15,7 @@ use crate::wire::cm::{
     Answered, CmMessage, CmPath, Drep, Dreq, Mra, Rej, Rep, Req, Rtu, private_data,
 };
 use crate::wire::cma::{CmaHeader, gid};
-use crate::wire::{MadHeader, mad};
+use crate::wire::{MadHeader, Nak, Syndrome, mad};
 use crate::{Psn, Qpn, RejectReason};
 
 /// A whole management datagram.
@@ -47,6 +47,9 @@ pub(crate) fn request_lifetime() -> Duration {
 pub(crate) fn request_lifetime_after_mra() -> Duration {
     timeout_of(SERVICE_TIMEOUT) + request_lifetime()
 }
+
+/// The PSN that a queue pair expected last, and what it refused.
+pub(crate) type LastReceived = (Psn, Option<(Psn, Nak)>);
 
 /// What the engine states of itself in a REQ or REP.
 #[derive(Clone, Copy, Debug)]
@@ -297,15 +300,19 @@ impl Connection {
         mad(self.transaction, &CmMessage::Rej(rej))
     }
 
-    /// Builds the DREQ; `expected` is the PSN that our queue pair expected last, for peers that read it.
-    pub(crate) fn dreq(&self, expected: Option<Psn>) -> Box<Mad> {
-        let expected = expected.filter(|_| self.agreement.has(Capabilities::FINAL_PSN));
+    /// Builds the DREQ; `last` is what our queue pair received, for peers that read it.
+    pub(crate) fn dreq(&self, last: Option<LastReceived>) -> Box<Mad> {
+        let last = last.filter(|_| self.agreement.has(Capabilities::FINAL_PSN));
         let dreq = Dreq {
             local_id: self.local_id,
             remote_id: self.remote_id,
             remote_qpn: self.remote_qpn,
-            private_data: expected.map_or([0; Dreq::PRIVATE_DATA], |psn| {
-                private_data(&final_psn::emit(psn.value()))
+            private_data: last.map_or([0; Dreq::PRIVATE_DATA], |(expected, refusal)| {
+                let refusal = refusal.map(|(psn, nak)| final_psn::Refusal {
+                    syndrome: Syndrome::Nak(nak).to_wire(),
+                    psn: psn.value(),
+                });
+                private_data(&final_psn::emit(expected.value(), refusal))
             }),
         };
         mad(self.transaction, &CmMessage::Dreq(dreq))

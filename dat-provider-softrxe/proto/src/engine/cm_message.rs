@@ -22,7 +22,7 @@ use crate::qp::repetitions;
 use crate::time::Time;
 use crate::wire::cm::{self, CmMessage, Dreq, Rej, Rep, Req, SidrRep, SidrReq};
 use crate::wire::cma::{CmaHeader, gid};
-use crate::wire::{MadHeader, Packet};
+use crate::wire::{MadHeader, Packet, Syndrome};
 
 /// Service ids of rdma_cm carry a CMA header.
 const RDMA_CM_SERVICES: u64 = 0x01;
@@ -372,7 +372,7 @@ impl<M: Memory> Engine<M> {
         self.cm_step_with(now, id, Input::Dreq, &details);
     }
 
-    /// Completes requests that the DREQ's final PSN acknowledges.
+    /// Completes requests that the DREQ's final PSN acknowledges, and the one that it refuses.
     fn apply_final_psn(&mut self, now: Time, id: u32, dreq: &Dreq) {
         // In any other state the queue pair may belong to another connection already.
         let up = |c: &&Connection| matches!(c.state, State::Established | State::RepSent);
@@ -384,7 +384,15 @@ impl<M: Memory> Engine<M> {
             && let Some(slot) = c.qpn.and_then(|qpn| self.slot(qpn))
         {
             let expected = Psn::new(expected);
-            self.with_qp(now, slot, |qp, cx| qp.acknowledge_final(cx, expected));
+            let refusal = final_psn::parse_refusal(&dreq.private_data);
+            self.with_qp(now, slot, |qp, cx| {
+                if let Some(refusal) = refusal
+                    && let Some(Syndrome::Nak(nak)) = Syndrome::from_wire(refusal.syndrome)
+                {
+                    qp.refused_final(cx, Psn::new(refusal.psn), nak);
+                }
+                qp.acknowledge_final(cx, expected);
+            });
         }
     }
 

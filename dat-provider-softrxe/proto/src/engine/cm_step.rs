@@ -3,13 +3,13 @@
 use super::Engine;
 use super::timers::Owner;
 use crate::cm::connection::{
-    Connection, MAD_DATAGRAM, Mad, PROBE_PACKET, SERVICE_TIMEOUT, mtu_code, request_lifetime,
-    request_lifetime_after_mra, timeout_of,
+    Connection, LastReceived, MAD_DATAGRAM, Mad, PROBE_PACKET, SERVICE_TIMEOUT, mtu_code,
+    request_lifetime, request_lifetime_after_mra, timeout_of,
 };
 use crate::cm::state::{Action, Input, State};
 use crate::event::{CmEvent, CmEventKind, CmId, Event, Forwarded, RejectReason};
 use crate::memory::Memory;
-use crate::psn::{Psn, Qpn};
+use crate::psn::Qpn;
 use crate::qp::Qp;
 use crate::time::Time;
 use crate::wire::MadHeader;
@@ -162,7 +162,7 @@ impl<M: Memory> Engine<M> {
             }
             Action::SendDreq => {
                 let qpn = c.qpn;
-                let dreq = c.dreq(qpn.and_then(|qpn| self.expected(qpn)));
+                let dreq = c.dreq(qpn.and_then(|qpn| self.last_received(qpn)));
                 // The acknowledgement goes out before the DREQ.
                 if let Some(slot) = qpn.and_then(|qpn| self.slot(qpn)) {
                     self.with_qp(now, slot, |qp, cx| qp.acknowledge_again(cx.now));
@@ -455,9 +455,10 @@ impl<M: Memory> Engine<M> {
         self.qp(qpn).is_some_and(|qp| qp.init.srq.is_some())
     }
 
-    /// Returns the PSN that a connected queue pair expects, or expected when it failed.
-    fn expected(&self, qpn: Qpn) -> Option<Psn> {
-        self.qp(qpn)?.expected()
+    /// Returns the PSN that a connected queue pair expects, or expected when it failed, and what it refused.
+    fn last_received(&self, qpn: Qpn) -> Option<LastReceived> {
+        let qp = self.qp(qpn)?;
+        Some((qp.expected()?, qp.refusal()))
     }
 
     /// Sets the connection of a queue pair.

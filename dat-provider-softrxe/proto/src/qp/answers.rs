@@ -149,7 +149,7 @@ impl Qp {
         r.jobs.clear();
         r.ack = None;
         if may_refuse || r.begins_read(psn) {
-            r.nak = Some((psn, Syndrome::Nak(Nak::RemoteAccess)));
+            r.refuse(psn, Nak::RemoteAccess);
         } else {
             // rdma_rxe 6.1 completes a READ of which it has a part, without the rest, when it receives a NAK. The end of
             // the connection flushes the READ instead.

@@ -63,22 +63,32 @@ impl Qp {
         }
     }
 
+    /// Fails the request at `psn`: the peer's DREQ states that it was refused. The NAK was lost, or waits where the DREQ overtook it.
+    pub(crate) fn refused_final<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn, nak: Nak) {
+        let r = &self.requester;
+        if !self.state.sends() || psn.is_before(r.una) || !psn.is_before(r.high) {
+            return;
+        }
+        self.acknowledge(cx, psn);
+        // A READ or atomic before it that has no response is flushed with all others.
+        if self.requester.una == psn
+            && let Some(status) = status_of(nak)
+        {
+            self.fail_head(cx, status);
+        }
+    }
+
     /// Handles a NAK. Everything before `psn` is acknowledged.
     fn handle_nak<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn, nak: Nak) {
         self.acknowledge(cx, psn);
         let r = &mut self.requester;
         let is_oldest = r.una == psn;
-        let status = match nak {
-            Nak::SequenceError => {
-                if is_oldest {
-                    r.gone_back_at = None;
-                }
-                self.handle_gap(cx);
-                return;
+        let Some(status) = status_of(nak) else {
+            if is_oldest {
+                r.gone_back_at = None;
             }
-            Nak::InvalidRequest => Status::RemoteInvalidRequest,
-            Nak::RemoteAccess => Status::RemoteAccess,
-            Nak::RemoteOperation => Status::RemoteOperation,
+            self.handle_gap(cx);
+            return;
         };
         // The peer's queue pair is in Error and answers no repetition. A READ before the refused request completes if its response was
         // overtaken, which needs a link that reorders; else it fails, as the refused request would.
@@ -325,5 +335,15 @@ impl Qp {
         r.window.lost();
         r.go_back();
         cx.out.counters.go_backs += 1;
+    }
+}
+
+/// Returns the status of the request that a NAK refuses; `None` if the NAK only asks for a repetition.
+const fn status_of(nak: Nak) -> Option<Status> {
+    match nak {
+        Nak::SequenceError => None,
+        Nak::InvalidRequest => Some(Status::RemoteInvalidRequest),
+        Nak::RemoteAccess => Some(Status::RemoteAccess),
+        Nak::RemoteOperation => Some(Status::RemoteOperation),
     }
 }

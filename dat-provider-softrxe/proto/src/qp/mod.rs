@@ -38,6 +38,7 @@ use crate::near::{Link, NearOut};
 use crate::outputs::{Context, Outputs};
 use crate::psn::{Psn, Qpn};
 use crate::time::Time;
+use crate::wire::Nak;
 use crate::work::{CompletedOp, Completion, PostError, SendRequest, Sge, Status};
 use incoming::Incoming;
 use keepalive::KeepAlive;
@@ -355,6 +356,11 @@ impl Qp {
     /// Returns the PSN that the peer has to send next, once there was a connection.
     pub(crate) fn expected(&self) -> Option<Psn> {
         self.path.as_ref().map(|_| self.responder.expected)
+    }
+
+    /// Returns what the peer was refused, once there was a connection.
+    pub(crate) fn refusal(&self) -> Option<(Psn, Nak)> {
+        self.responder.refusal
     }
 
     /// Sends the last acknowledgement once more. The connection ends, and nothing will repeat a lost one.

@@ -4,7 +4,7 @@ use super::Qp;
 use super::incoming::Incoming;
 use crate::memory::{AccessError, Memory};
 use crate::outputs::Context;
-use crate::wire::{Nak, Syndrome};
+use crate::wire::Nak;
 use crate::work::Status;
 use crate::wrong_keys::key_fault;
 
@@ -43,7 +43,7 @@ impl Qp {
         receive: Option<Status>,
     ) {
         cx.out.counters.refused += 1;
-        self.responder.nak = Some((packet.bth.psn, Syndrome::Nak(nak)));
+        self.responder.refuse(packet.bth.psn, nak);
         self.responder.ack = None;
         // Without a status the receive is flushed with the others.
         if let Some(status) = receive

@@ -97,6 +97,8 @@ pub(super) struct Responder {
     pub(super) unreadable_at: Option<Psn>,
     /// A NAK or RNR NAK to send once, and its PSN.
     pub(super) nak: Option<(Psn, Syndrome)>,
+    /// The request that was refused, after which the peer cannot go on, for the DREQ.
+    pub(super) refusal: Option<(Psn, Nak)>,
     /// A NAK for the gap or missing receive at `expected` was sent.
     reported: bool,
     /// Packets that wait for an acknowledgement, and its deadline.
@@ -124,6 +126,7 @@ impl Responder {
             jobs,
             unreadable_at: None,
             nak: None,
+            refusal: None,
             reported: false,
             ack: None,
         }
@@ -151,6 +154,12 @@ impl Responder {
         self.expected = path.receive_psn;
         self.mtu = u32::from(path.mtu);
         self.depth = usize::from(path.responder_resources);
+    }
+
+    /// Sends a NAK after which the peer cannot go on.
+    pub(super) const fn refuse(&mut self, psn: Psn, nak: Nak) {
+        self.nak = Some((psn, Syndrome::Nak(nak)));
+        self.refusal = Some((psn, nak));
     }
 
     pub(super) const fn job_limit(&self) -> usize {
