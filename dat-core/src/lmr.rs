@@ -294,7 +294,7 @@ impl<T: Transport> Lmr<T> {
         let mut retired = retire();
         if retired == in_use {
             // The program may not have taken the completion of that bind.
-            Rmr::<T>::settle();
+            Rmr::<T>::settle(self);
             retired = retire();
         }
         retired?;

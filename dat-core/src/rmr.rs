@@ -175,7 +175,8 @@ impl<T: Transport> Rmr<T> {
 
     /// Posts a bind on `ep` and returns the new rmr_context, which the peer may use when the bind has completed (dat_rmr_bind). If
     /// `lmr` is `None` (1.2), `range.lmr_context` selects the LMR. Length 0 unbinds. The completion of the bind releases the LMR
-    /// of an earlier one. If it is flushed, as on a disconnected endpoint, the earlier one stays. Argument numbers are those of 2.0.
+    /// of an earlier one. If it is flushed, as on a disconnected endpoint, the earlier one stays until the next bind. Argument numbers are
+    /// those of 2.0.
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` (unknown LMR, range outside the LMR, unknown rights);
@@ -233,6 +234,7 @@ impl<T: Transport> Rmr<T> {
         }
         let target = target(inner, request)?;
         let region = target.as_ref().map(|target| Arc::clone(&target.region));
+        self.replace_if_in_doubt(inner)?;
         self.reserve_bind()?;
         let posted = Cell::new(None);
         let result = ep.post_bind(index, cookie, (flags, argument::FLAGS), |id, fence| {
@@ -280,6 +282,42 @@ impl<T: Transport> Rmr<T> {
         }
     }
 
+    /// Replaces the window by an unbound one if a bind is over and may be in force without success, as after a reset of its endpoint that
+    /// lost the completion. The peer could use the memory then, and a device may refuse all further binds: rdma_rxe does, because its
+    /// driver library counts a bind as executed.
+    fn replace_if_in_doubt(&self, inner: &mut Inner<T>) -> Result<()> {
+        let in_doubt = {
+            let mut bindings = self.bindings.lock();
+            let oldest = bindings.pending().next();
+            if oldest.is_some_and(|id| !Ep::<T>::may_complete(id)) {
+                Self::doubt_lost(&mut bindings);
+            }
+            bindings.in_doubt()
+        };
+        if in_doubt {
+            let window = T::create_rmr(&inner.pz.zone()?, inner.scope)?;
+            // The window is dropped before the claims on its LMRs.
+            drop(std::mem::replace(&mut inner.window, window));
+            let ended = self.bindings.lock().take();
+            for bound in ended {
+                inner.pz.ia().set_window_index(bound.rmr_context, None);
+            }
+        }
+        Ok(())
+    }
+
+    /// Records that the binds whose completions were lost are over.
+    #[cold]
+    fn doubt_lost(bindings: &mut Bindings<Bound<T>>) {
+        loop {
+            let lost = bindings.pending().find(|id| !Ep::<T>::may_complete(*id));
+            let Some(id) = lost else {
+                return;
+            };
+            bindings.doubt(id);
+        }
+    }
+
     fn reserve_bind(&self) -> Result<()> {
         let reserved = self.bindings.lock().reserve();
         reserved.map_err(|_| Error::resource(Subtype::ResourceMemory))
@@ -309,20 +347,41 @@ impl<T: Transport> Rmr<T> {
     /// Takes the completion of the bind `id` of the RMR at `index` of its arena. The caller may hold the lock of an EVD.
     #[cold]
     pub(crate) fn bind_completed(ia: &Ia<T>, index: u32, id: WrId, success: bool) {
-        if let Some(rmr) = T::arenas().rmr.get(index) {
+        let Some(rmr) = T::arenas().rmr.get(index) else {
+            return;
+        };
+        if success || !T::FAILED_BINDS_ARE_IN_DOUBT {
             rmr.complete(ia, id, success);
+        } else {
+            rmr.bindings.lock().doubt(id);
         }
     }
 
-    /// Takes the completions of binds that are posted and not complete. The caller holds no lock.
+    /// Ends the bindings to `lmr` that are over: takes the completions of binds that are posted and not complete, and replaces the windows
+    /// that may be bound to `lmr` although no bind succeeded. The caller holds no lock.
     #[cold]
-    pub(crate) fn settle() {
+    pub(crate) fn settle(lmr: &'static Lmr<T>) {
         let mut pending = Vec::new();
         T::arenas()
             .rmr
             .for_each(|_, rmr| pending.extend(rmr.bindings.lock().pending()));
         for id in pending {
             Ep::<T>::drain_requests_of(id);
+        }
+        let mut doubtful = Vec::new();
+        T::arenas().rmr.for_each(|_, rmr| {
+            let mut bindings = rmr.bindings.lock();
+            Self::doubt_lost(&mut bindings);
+            if bindings.is_doubtful(|bound| std::ptr::eq(bound.lmr, lmr)) {
+                doubtful.push(rmr);
+            }
+        });
+        for rmr in doubtful {
+            if let Some(inner) = rmr.inner.lock().as_mut()
+                && let Err(error) = rmr.replace_if_in_doubt(inner)
+            {
+                tracing::warn!(%error, "no new window for one that may be bound: its LMR cannot be freed");
+            }
         }
     }
 

@@ -274,6 +274,11 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     /// Short name for messages and for attributes like `DAT_IB_PROVIDER_NAME`.
     const NAME: &'static str;
 
+    /// True if a bind that completes with a failure may have taken effect, as where a device executes binds before earlier requests are
+    /// complete, and flushes all. Core keeps the LMR of such a bind in use until it has replaced the window: when the LMR is freed, or
+    /// before the next bind.
+    const FAILED_BINDS_ARE_IN_DOUBT: bool = false;
+
     /// Returns the arenas of this transport's objects: `static ARENAS: Arenas<Self> = Arenas::new(); &ARENAS`.
     fn arenas() -> &'static Arenas<Self>;
 

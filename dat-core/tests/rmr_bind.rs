@@ -242,3 +242,28 @@ fn a_bind_that_the_transport_flushes_or_refuses_leaves_the_earlier_one() {
     third.free().unwrap();
     side.close();
 }
+
+/// "The operation might cause the loss of any completions" (dat_ep_reset).
+#[test]
+fn the_lmr_of_a_bind_whose_completion_a_reset_lost_can_be_freed() {
+    let side = side(NONE, NONE);
+    let rmr = Rmr::create(side.pz).unwrap();
+    let [first, second] = [0x1000, 0x2000].map(|address| lmr(&side, address));
+    let bind = |lmr| bind_all(&side, rmr, lmr, NONE).unwrap();
+    bind(first);
+    side.qp.finish_requests(1);
+    assert_eq!(side.cookies(), [1]);
+    bind(second);
+    assert_eq!(
+        second.free(),
+        Err(Error::state(Subtype::InvalidStateLmrInUse))
+    );
+    side.ep.disconnect(Close::Abrupt).unwrap();
+    side.ep.reset().unwrap();
+    second.free().unwrap();
+    // Whether the window was bound is not known, so it was replaced.
+    assert_eq!(rmr.info().unwrap().lmr, 0);
+    first.free().unwrap();
+    rmr.free().unwrap();
+    side.close();
+}

@@ -50,6 +50,8 @@ impl Transport for Verbs {
     type RawCompletion = Wc;
 
     const NAME: &'static str = "CMA";
+    // A device executes a bind when the queue gets to it, and the queue may fail before an earlier request is complete.
+    const FAILED_BINDS_ARE_IN_DOUBT: bool = true;
 
     #[inline(always)]
     fn arenas() -> &'static Arenas<Self> {

@@ -98,6 +98,15 @@ impl<T: Transport> Ep<T> {
         }
     }
 
+    /// Returns true if the request `id` may still complete: the endpoint that posted it exists, and was not reset since.
+    pub(crate) fn may_complete(id: WrId) -> bool {
+        let id = Id::of(id);
+        T::arenas()
+            .ep
+            .get(id.index())
+            .is_some_and(|ep| id.is_of(ep.request_ring.generation()))
+    }
+
     /// Takes the completions of the endpoint that posted the request `id`, if it still has that queue. The caller holds no lock, because
     /// this may run a consumer's agent.
     #[cold]

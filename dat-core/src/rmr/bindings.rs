@@ -14,6 +14,10 @@ pub(super) struct Bindings<B> {
     latest: Option<B>,
     /// Binds that are not complete, the oldest first.
     pending: Vec<Pending<B>>,
+    /// Bindings of binds that are over, and may be in force although none succeeded.
+    doubtful: Vec<B>,
+    /// True if such a bind, or unbind, came since [`take`](Self::take).
+    in_doubt: bool,
 }
 
 /// A bind that is not complete.
@@ -29,6 +33,8 @@ impl<B> Default for Bindings<B> {
         Self {
             latest: None,
             pending: Vec::new(),
+            doubtful: Vec::new(),
+            in_doubt: false,
         }
     }
 }
@@ -36,7 +42,8 @@ impl<B> Default for Bindings<B> {
 impl<B> Bindings<B> {
     /// Makes room for one more bind.
     pub(super) fn reserve(&mut self) -> Result<(), TryReserveError> {
-        self.pending.try_reserve(1)
+        self.pending.try_reserve(1)?;
+        self.doubtful.try_reserve(self.pending.len() + 1)
     }
 
     /// Records that the bind `id` to `new` is posted. [`reserve`](Self::reserve) has made room.
@@ -64,6 +71,29 @@ impl<B> Bindings<B> {
         std::mem::replace(own, before).into_iter().collect()
     }
 
+    /// Records that the bind `id` is over, and that nobody knows whether it took effect.
+    pub(super) fn doubt(&mut self, id: WrId) {
+        if self.is_pending(id) {
+            let own = self.complete(id, false);
+            self.doubtful.extend(own);
+            self.in_doubt = true;
+        }
+    }
+
+    /// Returns true if a bind that did not succeed may be in force, until all is [taken](Self::take).
+    pub(super) const fn in_doubt(&self) -> bool {
+        self.in_doubt
+    }
+
+    /// Returns true if one of the bindings that may be in force without success `is_wanted`.
+    pub(super) fn is_doubtful(&self, is_wanted: impl Fn(&B) -> bool) -> bool {
+        self.doubtful.iter().any(is_wanted)
+    }
+
+    fn is_pending(&self, id: WrId) -> bool {
+        self.pending.iter().any(|bind| bind.id == id)
+    }
+
     /// Returns the bind that was posted last, as if it were complete.
     pub(super) fn latest(&self) -> Option<&B> {
         self.latest.as_ref()
@@ -83,8 +113,10 @@ impl<B> Bindings<B> {
 
     /// Removes all.
     pub(super) fn take(&mut self) -> Vec<B> {
+        self.in_doubt = false;
         let before = self.pending.drain(..).filter_map(|bind| bind.before);
-        before.chain(self.latest.take()).collect()
+        let rest = self.doubtful.drain(..).chain(self.latest.take());
+        before.chain(rest).collect()
     }
 }
 
@@ -163,5 +195,18 @@ mod tests {
         );
         assert_eq!(bindings.take(), [0, 2]);
         assert_eq!((bindings.latest(), bindings.pending().count()), (None, 0));
+    }
+
+    #[test]
+    fn a_bind_in_doubt_is_kept_until_all_is_taken() {
+        let mut bindings = posted(3);
+        bindings.doubt(WrId(2));
+        bindings.doubt(WrId(2));
+        assert!(bindings.in_doubt() && bindings.is_doubtful(|b| *b == 2));
+        assert_eq!(bindings.complete(WrId(3), true), [0, 1]);
+        assert!(bindings.in_doubt());
+        assert_eq!(bindings.take(), [2, 3]);
+        assert!(!bindings.in_doubt());
+        assert_eq!(bindings.latest(), None);
     }
 }

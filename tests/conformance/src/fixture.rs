@@ -392,6 +392,14 @@ impl<'a> Pair<'a> {
         Ok(pair)
     }
 
+    /// Connects new endpoints of the sides of `ended`.
+    pub(crate) fn connected_again(ended: Self) -> Check<Self> {
+        let (from, to) = (ended.a.ep()?, ended.b.ep()?);
+        let pair = Self { from, to, ..ended };
+        pair.join(from, to)?;
+        Ok(pair)
+    }
+
     /// Opens both sides, not yet connected.
     pub(crate) fn apart(dat: &'a Dat) -> Check<Self> {
         let (a, b) = (Side::open(dat)?, Side::open(dat)?);

@@ -1,13 +1,16 @@
 //! dat_rmr_free, dat_rmr_bind.
 
+use std::time::Duration;
+
 use dat_core::ep::EpState;
 use dat_core::error::Kind;
+use dat_core::event::ConnectionEvent;
 use dat_core::flags::MemPriv;
 
 use super::statements;
 use crate::dat::{Dat, Post};
-use crate::event::{REMOTE_ACCESS, SUCCESS, Seen};
-use crate::fixture::{Memory, Pair, Side, expect_ok};
+use crate::event::{FLUSHED, REMOTE_ACCESS, SUCCESS, Seen};
+use crate::fixture::{ABRUPT, Memory, Pair, Side, expect_ok};
 use crate::names::Status;
 use crate::verdict::{Check, broken, holds, ok, refused, same};
 
@@ -27,6 +30,7 @@ statements! {
     "dat_rmr_bind": "A range beyond the LMR is DAT_INVALID_PARAMETER." => beyond;
     "dat_rmr_bind": "A remote write window needs the LMR's local write privilege: DAT_PRIVILEGES_VIOLATION." => privileges;
     "dat_rmr_bind": "It completes behind the requests that were posted before it." => in_order;
+    "dat_rmr_bind": "After a flushed bind the memory can be freed, is closed to peers, and the window can be bound." => flushed;
     "dat_rmr_bind": "A bind on an endpoint that is not connected is DAT_INVALID_STATE." => unconnected;
 }
 
@@ -236,6 +240,51 @@ fn in_order(dat: &Dat) -> Check {
         status: SUCCESS,
     };
     same(&a.wait(a.request)?, &expected, "completion of the bind")
+}
+
+fn flushed(dat: &Dat) -> Check {
+    let bound = Bound::new(dat)?;
+    let (a, b) = (&bound.pair.a, &bound.pair.b);
+    let other = b.memory(64, MemPriv::ALL.bits())?;
+    other.fill(0);
+    // The peer has no receive, so the bind does not complete; a device may execute it all the same.
+    b.post(bound.pair.to, Post::Send, &[], 1)?;
+    let lmr = other.region.lmr;
+    let posted = dat.rmr_bind(bound.rmr, lmr, &other.local(), WRITE, bound.pair.to, 2);
+    let key = expect_ok(posted, "dat_rmr_bind")?;
+    std::thread::sleep(Duration::from_millis(50));
+    let ended = dat.ep_disconnect(bound.pair.to, ABRUPT);
+    ok(ended, "dat_ep_disconnect")?;
+    b.completes(b.request, 1, FLUSHED)?;
+    b.completes(b.request, 2, FLUSHED)?;
+    a.connection(bound.pair.from, ConnectionEvent::Disconnected)?;
+    b.connection(bound.pair.to, ConnectionEvent::Disconnected)?;
+    ok(dat.lmr_free(lmr), "dat_lmr_free")?;
+
+    let again = Bound {
+        pair: Pair::connected_again(bound.pair)?,
+        ..bound
+    };
+    let (a, at) = (&again.pair.a, Post::Write(other.under(key)));
+    a.post(again.pair.from, at, &[again.own.local()], 3)?;
+    a.completes(a.request, 3, REMOTE_ACCESS)?;
+    holds(
+        other.is_all(0),
+        "a peer wrote to an LMR that was freed after the bind to it was flushed",
+    )?;
+    a.ends(again.pair.from)?;
+    again.pair.b.ends(again.pair.to)?;
+
+    let again = Bound {
+        pair: Pair::connected_again(again.pair)?,
+        ..again
+    };
+    let new = again.bind(4)?;
+    again.write(new, SUCCESS)?;
+    holds(
+        again.far.is_all(5),
+        "the destination does not hold the written bytes",
+    )
 }
 
 fn unconnected(dat: &Dat) -> Check {
