@@ -76,6 +76,29 @@ fn two_engines_agree_and_notice_the_end() {
     assert!(!clear(&there.bell));
 }
 
+/// Silent connections before the calls take places, which the calls get.
+#[test]
+fn all_of_120_calls_that_wait_at_once_are_taken() {
+    const CALLS: u16 = 120;
+    let other = end(116, 0);
+    let mut door = Door::listen(other).unwrap();
+    let call = |slot| Dial::start(end(116, slot), other, Offer::new(SMALL_RING, 4791)).unwrap();
+    for silent in [0, 1, 70] {
+        let role = format!("near/{}", other.slot);
+        let connect = |_| own_user::connect(other.ip, &role).unwrap();
+        let _silent: Vec<_> = (0..silent).map(connect).collect();
+        let _calls: Vec<_> = (1..=CALLS).map(call).collect();
+        let mut peers = Vec::new();
+        // One look accepts some of them.
+        for _ in 0..4 {
+            while let Some(call) = door.take() {
+                peers.push(call.peer().slot);
+            }
+        }
+        assert!(peers.into_iter().eq(1..=CALLS), "{silent} are silent");
+    }
+}
+
 #[test]
 fn a_call_to_an_address_and_slot_learns_the_guid() {
     let (one, other) = (end(111, 1), end(111, 2));

@@ -81,15 +81,51 @@ impl Door {
     /// Returns the next call. Call it when the descriptor is readable, until it returns `None`.
     pub fn take(&mut self) -> Option<Call> {
         self.listener.accept();
-        while let Some(connection) = self.listener.take() {
+        loop {
+            let mut more = None;
+            while let Some(connection) = self.listener.take() {
+                if self.pending.len() == MAX_PENDING {
+                    more = Some(connection);
+                    break;
+                }
+                self.add(connection);
+            }
+            if let Some(call) = self.next_call() {
+                // The oldest connections have been silent for longest.
+                if let Some(connection) = more {
+                    self.add(connection);
+                }
+                return Some(call);
+            }
+            // All are silent, or some have gone.
+            self.make_room_for(more?);
+        }
+    }
+
+    /// Adds `connection` and as many others that wait as there is room for, in place of the oldest silent ones.
+    fn make_room_for(&mut self, connection: CloseOnFork<OwnedFd>) {
+        let others = std::iter::from_fn(|| self.listener.take());
+        let new: Vec<_> = std::iter::once(connection)
+            .chain(others.take(MAX_PENDING - 1))
+            .collect();
+        for connection in new {
             if self.pending.len() == MAX_PENDING {
                 self.drop_pending(0);
             }
-            // Outside of the set its HELLO would go unnoticed.
-            if self.ready.add(connection.as_raw_fd()).is_ok() {
-                self.pending.push_back(connection);
-            }
+            self.add(connection);
         }
+    }
+
+    /// Awaits the HELLO of `connection`.
+    fn add(&mut self, connection: CloseOnFork<OwnedFd>) {
+        // Outside of the set its HELLO would go unnoticed.
+        if self.ready.add(connection.as_raw_fd()).is_ok() {
+            self.pending.push_back(connection);
+        }
+    }
+
+    /// Returns the first call among the connections, without those that are wrong or closed.
+    fn next_call(&mut self) -> Option<Call> {
         let mut index = 0;
         while index < self.pending.len() {
             match self.hello(&self.pending[index]) {
