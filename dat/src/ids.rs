@@ -96,6 +96,9 @@ const NO_HANDLE: usize = usize::MAX;
 /// Numbers of operations in completions: a power of two.
 const OPERATIONS: usize = 16;
 
+/// How a completion is counted. A thread that sees the count may use the memory of the operation, so it must see what the operation wrote, too.
+const COUNTED: Ordering = Ordering::Release;
+
 /// The operations of receives, a bit for each number.
 const RECEIVES: u32 = 1 << DtoOp::Receive as u32
     | 1 << DtoOp::ReceiveWithInvalidate as u32
@@ -213,7 +216,7 @@ impl Entry {
             Side::Requests => self,
             Side::Receives => self.receiver(),
         };
-        of.done[index].fetch_add(1, Ordering::Relaxed);
+        of.done[index].fetch_add(1, COUNTED);
     }
 
     /// Sets the zones with which segments of requests and of receives are compared; 0 refuses segments.
@@ -401,7 +404,7 @@ impl Recent {
         if entry.counts_all.load(Ordering::Relaxed) != handle {
             return None;
         }
-        entry.done[index(operation)].fetch_add(1, Ordering::Relaxed);
+        entry.done[index(operation)].fetch_add(1, COUNTED);
         Some(entry.id())
     }
 
