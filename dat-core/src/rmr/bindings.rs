@@ -71,7 +71,7 @@ impl<B> Bindings<B> {
         std::mem::replace(own, before).into_iter().collect()
     }
 
-    /// Records that the bind `id` is over, and that nobody knows whether it took effect.
+    /// Records that the bind `id` is over, and may have taken effect.
     pub(super) fn doubt(&mut self, id: WrId) {
         if self.is_pending(id) {
             let own = self.complete(id, false);
