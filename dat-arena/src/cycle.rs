@@ -59,6 +59,21 @@ impl<O> Cycle<O> {
     }
 }
 
+/// Size from which on slots have pages of their own. The allocator may give memory that was in use before, and would then write to all of it.
+const MIN_MAPPED: usize = 128 << 10;
+
+/// Maps `size` bytes of zeros, at the beginning of a page. None of them occupies memory until it is written.
+fn map(size: usize) -> Option<NonNull<u8>> {
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping changes no other memory.
+    let first = unsafe { libc::mmap(std::ptr::null_mut(), size, rights, kind, -1, 0) };
+    if first == libc::MAP_FAILED {
+        return None;
+    }
+    NonNull::new(first.cast())
+}
+
 impl<const N: usize> Cycle<[AtomicU64; N]> {
     /// Allocates `count` zeroed slots that are never freed; returns `None` if memory is exhausted. In a large cycle only the slots in
     /// use occupy memory.
@@ -69,8 +84,12 @@ impl<const N: usize> Cycle<[AtomicU64; N]> {
     pub fn zeroed(count: usize) -> Option<Self> {
         assert!(count.is_power_of_two() && count <= 1 << 31 && N > 0);
         let layout = Layout::array::<[AtomicU64; N]>(count).ok()?;
-        // SAFETY: the size is not 0.
-        let first = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let first = if layout.size() < MIN_MAPPED {
+            // SAFETY: the size is not 0.
+            NonNull::new(unsafe { alloc_zeroed(layout) })?
+        } else {
+            map(layout.size())?
+        };
         // SAFETY: the memory has room for `count` slots and their alignment; zeros are valid atomics, and it is never freed.
         let slots = unsafe { std::slice::from_raw_parts(first.cast().as_ptr(), count) };
         Some(Self::new(slots))
@@ -103,6 +122,36 @@ mod tests {
         }
         assert_eq!(cycle.at(8 + 5)[0].load(Relaxed), 5);
         assert!(Cycle::<[AtomicU64; 1 << 32]>::zeroed(1 << 31).is_none());
+        assert!(Cycle::<[AtomicU64; 1 << 28]>::zeroed(1 << 31).is_none());
+    }
+
+    /// Returns how many of the pages of `cycle` occupy memory.
+    #[cfg(not(miri))]
+    fn pages<const N: usize>(cycle: Cycle<[AtomicU64; N]>, bytes: usize) -> usize {
+        let mut present = vec![0_u8; bytes.div_ceil(4096)];
+        let first = cycle.at(0).as_ptr().cast_mut().cast();
+        // SAFETY: the mapping has so many bytes, and `present` a byte for each page of 4 KiB or more.
+        let known = unsafe { libc::mincore(first, bytes, present.as_mut_ptr()) };
+        assert_eq!(known, 0);
+        present.iter().filter(|page| **page & 1 != 0).count()
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn slots_that_were_not_used_occupy_no_memory() {
+        use std::sync::atomic::Ordering::Relaxed;
+
+        const COUNT: usize = 1 << 17;
+        // The allocator takes larger pieces from memory in use once one of that size was freed.
+        drop(vec![1_u8; 24 << 20]);
+        drop(vec![1_u8; 24 << 20]);
+        let cycle = Cycle::<[AtomicU64; 2]>::zeroed(COUNT).unwrap();
+        let bytes = COUNT * 16;
+        assert_eq!(pages(cycle, bytes), 0);
+        cycle.at(COUNT as u32 / 2)[0].store(7, Relaxed);
+        // One, or those of a huge page.
+        assert_ne!(pages(cycle, bytes), 0);
+        assert_eq!(cycle.at(0)[1].load(Relaxed), 0);
     }
 
     #[test]
