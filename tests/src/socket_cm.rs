@@ -151,9 +151,19 @@ impl Side {
     /// If it ends otherwise.
     #[track_caller]
     pub fn ended(&self, wanted: ConnectionEvent) {
+        assert_eq!(self.end(), wanted);
+    }
+
+    /// Returns how the endpoint's connection ends.
+    ///
+    /// # Panics
+    /// If it does not.
+    #[track_caller]
+    #[must_use]
+    pub fn end(&self) -> ConnectionEvent {
         match self.connections.wait(PATIENCE) {
-            Ok(Event::Ended { ep, how }) => assert_eq!((ep, how), (self.ep.id(), wanted)),
-            other => panic!("not {wanted:?}: {other:?}"),
+            Ok(Event::Ended { ep, how }) if ep == self.ep.id() => how,
+            other => panic!("no end: {other:?}"),
         }
     }
 
