@@ -1,7 +1,8 @@
 //! Functions that run around fork(2) (pthread_atfork(3)).
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A function that the C library calls around fork.
 pub type Handler = unsafe extern "C" fn();
@@ -43,6 +44,64 @@ impl<const N: usize> Children<N> {
             if function != 0 {
                 // SAFETY: the promise of `add`, which alone stores here, holds in a child; the caller says that this is one.
                 unsafe { std::mem::transmute::<usize, Handler>(function)() };
+            }
+        }
+    }
+}
+
+/// Descriptors that forked children close, by their numbers. Children keep those with numbers beyond its range. No method takes a lock
+/// or memory.
+#[derive(Debug)]
+pub struct Tracked([AtomicU64; 1024]);
+
+impl Tracked {
+    /// Returns an empty set.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "sets are statics")]
+    pub const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; 1024])
+    }
+
+    /// Returns the word and the bit of a descriptor.
+    fn bit_of(&self, fd: RawFd) -> Option<(&AtomicU64, u64)> {
+        let fd = usize::try_from(fd).ok()?;
+        Some((self.0.get(fd / 64)?, 1 << (fd % 64)))
+    }
+
+    /// Adds `fd`.
+    pub fn insert(&self, fd: RawFd) {
+        if let Some((word, bit)) = self.bit_of(fd) {
+            word.fetch_or(bit, Ordering::AcqRel);
+        }
+    }
+
+    /// Removes `fd`. To be called before it is closed, as another descriptor may get the number.
+    pub fn remove(&self, fd: RawFd) {
+        if let Some((word, bit)) = self.bit_of(fd) {
+            word.fetch_and(!bit, Ordering::AcqRel);
+        }
+    }
+
+    /// Returns whether `fd` is in the set.
+    #[must_use]
+    pub fn contains(&self, fd: RawFd) -> bool {
+        let bit = self.bit_of(fd);
+        bit.is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
+    }
+
+    /// Closes all, and empties the set.
+    ///
+    /// # Safety
+    /// This process is a forked child in which fork has not returned yet, or has just returned, and the owners of the descriptors are
+    /// never dropped in it.
+    pub unsafe fn close_all(&self) {
+        for (number, word) in self.0.iter().enumerate() {
+            let mut bits = word.swap(0, Ordering::AcqRel);
+            while bits != 0 {
+                let fd = number * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                // SAFETY: this is the child's copy, and the caller says that its owner does not close it.
+                unsafe { libc::close(fd as RawFd) };
             }
         }
     }

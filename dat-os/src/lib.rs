@@ -11,7 +11,7 @@
 //! | [`held_stderr`] | memfd_create(2), dup2(2) |
 //! | [`fork`], [`signals`] | pthread_atfork(3), pthread_sigmask(3), kill(2) |
 //! | [`schedule`], [`clock`] | sched_setattr(2), prctl(2), getrusage(2), clock_gettime(2) |
-//! | [`quick_clock`] | the processor's counter of ticks |
+//! | [`quick_clock`], [`processor`] | the processor's counter of ticks, and its kind |
 //! | [`spin`] | none: how long to poll before one of those calls |
 //!
 //! The crate imports `libc` and no crate of this project; every crate may import it. It runs on Linux only, and a port to another

@@ -64,7 +64,7 @@ impl Inner {
         self.cnos.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rejects the requests that nobody can dequeue any more. One of a reserved service point keeps its endpoint, which may use this
+    /// Rejects the requests that are left in the dispatcher, which is being dropped. One of a reserved service point keeps its endpoint, which may use this
     /// dispatcher.
     fn reject_requests(&self) {
         let mut event = Filled::uninit();
@@ -761,7 +761,8 @@ impl Ia {
     }
 
     /// Returns the dispatcher of asynchronous errors: an event that was dropped because a queue was full, a broken endpoint, a low
-    /// watermark. An endpoint on an SRQ has an `AsyncEvent::EpBroken` after each of its connections, which is no error. It is made with the adapter; a program that does not look there does not hear of them.
+    /// watermark. An endpoint on an SRQ has an `AsyncEvent::EpBroken` after each of its connections, which is no error. It is made with the
+    /// adapter; a program that does not look there does not hear of them.
     ///
     /// [`Srq::set_low_watermark`](crate::Srq::set_low_watermark) has another example.
     ///

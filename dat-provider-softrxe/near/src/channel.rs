@@ -29,11 +29,8 @@ pub fn prefers_wide_rings() -> bool {
 /// Returns the maximum length of a payload in a ring of `size` bytes.
 #[must_use]
 pub const fn mtu(size: usize) -> usize {
-    if size / MTU_DIVISOR > MAX_MTU {
-        MAX_MTU
-    } else {
-        size / MTU_DIVISOR
-    }
+    let part = size / MTU_DIVISOR;
+    if part < MAX_MTU { part } else { MAX_MTU }
 }
 
 /// One end of a channel. Sender and receiver may belong to different threads.

@@ -12,6 +12,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use dat_os::descriptor::above_streams;
+use dat_os::fork::Tracked;
 
 use super::address::from_storage;
 use super::lock_memory::is_memory;
@@ -20,8 +21,7 @@ use crate::ROCE_PORT;
 /// Prefix of the names of all engines in the abstract namespace.
 pub const NAMES: &str = "dat-rs/roce/";
 
-/// One bit for each descriptor that children close. Children keep descriptors beyond this range.
-static TRACKED: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+static TRACKED: Tracked = Tracked::new();
 
 /// Number of threads that are between opening and tracking a descriptor, or between untracking and closing it. A child
 /// that is forked then scans for untracked descriptors.
@@ -41,10 +41,6 @@ const MARK: libc::time_t = 4791;
 /// Number of descriptors that a child scans.
 const MAX_SCANNED: RawFd = 4096;
 
-const fn bit_of(fd: RawFd) -> (usize, u64) {
-    (fd as usize / 64, 1 << (fd as usize % 64))
-}
-
 /// Owns a descriptor that forked children close.
 #[derive(Debug)]
 pub struct CloseOnFork<T: AsRawFd>(ManuallyDrop<T>);
@@ -60,10 +56,7 @@ impl<T: AsRawFd + From<OwnedFd> + Into<OwnedFd>> CloseOnFork<T> {
         let opened = open().and_then(|owner| above_streams(owner.into()).map(T::from));
         if let Ok(owner) = &opened {
             mark(owner.as_raw_fd());
-            let (word, bit) = bit_of(owner.as_raw_fd());
-            if let Some(word) = TRACKED.get(word) {
-                word.fetch_or(bit, Ordering::AcqRel);
-            }
+            TRACKED.insert(owner.as_raw_fd());
         }
         Ok(Self(ManuallyDrop::new(opened?)))
     }
@@ -80,10 +73,7 @@ impl<T: AsRawFd> Deref for CloseOnFork<T> {
 impl<T: AsRawFd> Drop for CloseOnFork<T> {
     fn drop(&mut self) {
         let _change = Change::begin();
-        let (word, bit) = bit_of(self.as_raw_fd());
-        if let Some(word) = TRACKED.get(word) {
-            word.fetch_and(!bit, Ordering::AcqRel);
-        }
+        TRACKED.remove(self.as_raw_fd());
         // SAFETY: dropped once, here, and not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.0) };
     }
@@ -168,17 +158,10 @@ extern "C" fn before() {
 
 /// Runs in the child before fork(2) returns. Takes no lock and no memory.
 extern "C" fn close_all() {
-    for (number, word) in TRACKED.iter().enumerate() {
-        let mut bits = word.swap(0, Ordering::AcqRel);
-        while bits != 0 {
-            let fd = number * 64 + bits.trailing_zeros() as usize;
-            bits &= bits - 1;
-            // SAFETY: this is the child's copy of a descriptor. Its owner is the parent's engine, which is never
-            // dropped in the child: its handles are invalid there. Its thread exists there only if the consumer's agent
-            // forked in it, and such a child must not return from the agent (docs/ia_params.md).
-            unsafe { libc::close(fd as RawFd) };
-        }
-    }
+    // SAFETY: this is a child in fork. The descriptors' owner is the parent's engine, which is never dropped in the child: its handles are
+    // invalid there. Its thread exists there only if the consumer's agent forked in it, and such a child must not return from the
+    // agent (docs/ia_params.md).
+    unsafe { TRACKED.close_all() };
     let changed = CHANGES.load(Ordering::SeqCst) != BEFORE_FORK.get();
     if CHANGING.swap(0, Ordering::SeqCst) != 0 || changed {
         // It may run once more.
@@ -222,18 +205,13 @@ mod tests {
 
     use super::*;
 
-    fn is_tracked(fd: RawFd) -> bool {
-        let (word, bit) = bit_of(fd);
-        TRACKED[word].load(Ordering::Acquire) & bit != 0
-    }
-
     #[test]
     fn a_descriptor_is_tracked_as_long_as_it_is_open() {
         let file = CloseOnFork::new(|| File::open("/dev/null")).unwrap();
         let fd = file.as_raw_fd();
-        assert!(is_tracked(fd));
+        assert!(TRACKED.contains(fd));
         drop(file);
-        assert!(!is_tracked(fd));
+        assert!(!TRACKED.contains(fd));
         assert!(CloseOnFork::new(|| File::open("/no/such")).is_err());
     }
 

@@ -6,16 +6,10 @@
 
 use std::os::fd::RawFd;
 use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One bit for each descriptor that children close. Children keep descriptors beyond this range.
-static TRACKED: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+use dat_os::fork::Tracked;
 
-/// Returns the word and the bit of a descriptor.
-fn bit_of(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
-    let fd = usize::try_from(fd).ok()?;
-    Some((TRACKED.get(fd / 64)?, 1 << (fd % 64)))
-}
+static TRACKED: Tracked = Tracked::new();
 
 /// Has children close `fd`, until [`untrack`].
 pub(crate) fn track(fd: RawFd) {
@@ -27,28 +21,17 @@ pub(crate) fn track(fd: RawFd) {
             tracing::warn!(%error, "pthread_atfork failed: forked children keep sockets open, which hides the end of this process from its peers");
         }
     });
-    if let Some((word, bit)) = bit_of(fd) {
-        word.fetch_or(bit, Ordering::AcqRel);
-    }
+    TRACKED.insert(fd);
 }
 
-/// Ends that, before `fd` is closed.
+/// Lets children keep `fd`, which is about to be closed.
 pub(crate) fn untrack(fd: RawFd) {
-    if let Some((word, bit)) = bit_of(fd) {
-        word.fetch_and(!bit, Ordering::AcqRel);
-    }
+    TRACKED.remove(fd);
 }
 
 /// Runs in the child before fork(2) returns. Takes no lock and no memory.
 extern "C" fn close_all() {
-    for (number, word) in TRACKED.iter().enumerate() {
-        let mut bits = word.swap(0, Ordering::AcqRel);
-        while bits != 0 {
-            let fd = number * 64 + bits.trailing_zeros() as usize;
-            bits &= bits - 1;
-            // SAFETY: this is the child's copy. Its owner is an object of the parent, which is never dropped in the child: its
-            // handles are invalid there.
-            unsafe { libc::close(fd as RawFd) };
-        }
-    }
+    // SAFETY: this is a child in fork. The descriptors' owners are objects of the parent, which are never dropped in the child: its handles
+    // are invalid there.
+    unsafe { TRACKED.close_all() };
 }

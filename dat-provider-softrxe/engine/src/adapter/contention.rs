@@ -69,9 +69,8 @@ impl<T> SharedLock<T> {
     #[inline]
     pub(crate) fn poll_receives(&self) {
         // No other thread writes, so no locked instruction is needed.
-        let received = self.received.load(Ordering::Relaxed);
-        self.received
-            .store(received.wrapping_add(1), Ordering::Relaxed);
+        let received = self.receptions().wrapping_add(1);
+        self.received.store(received, Ordering::Relaxed);
     }
 
     /// Returns the number of polls that have received, modulo 2^32. It does not take the lock.
@@ -82,7 +81,7 @@ impl<T> SharedLock<T> {
     #[cold]
     #[inline(never)]
     fn take_turns(&self, turns: &PollTurns) -> Result<BiasedGuard<'_, T>, AfterPoll> {
-        turns.step(|| self.received.load(Ordering::Relaxed))?;
+        turns.step(|| self.receptions())?;
         Ok(self.lock_patiently())
     }
 

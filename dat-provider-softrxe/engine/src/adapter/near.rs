@@ -11,8 +11,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 use softrxe_near::agreement::{Bell, Offer, ring_size};
-use softrxe_near::prefers_wide_rings;
-use softrxe_near::{Channel, Violation};
+use softrxe_near::{Channel, Violation, prefers_wide_rings};
 use softrxe_port::liveness::LocalPeer;
 use softrxe_port::poll_set::PollSet;
 use softrxe_proto::{Engine, NearId, NearPoster, PostError, Qpn, SendRequest, Time};

@@ -192,7 +192,7 @@ impl Range {
         Ok(())
     }
 
-    /// Copies out of the range to a record.
+    /// Copies out of the range to a record, by the usual stores or `past_caches`.
     ///
     /// # Errors
     /// See [`Failed`]; the contents of the record are unspecified then.
@@ -201,30 +201,19 @@ impl Range {
         method: CopyMethod,
         offset: u64,
         record: RecordBytes,
+        past_caches: bool,
     ) -> Result<(), Failed> {
         let RecordBytes { base, length } = record;
         let from = self.at(offset, length)?;
         // SAFETY: as in `read`; the record is memory of this crate, of which there is no Rust reference.
-        unsafe { guard::read(method, from, base, length)? };
-        Ok(())
-    }
-
-    /// Like [`read_to_record`](Self::read_to_record), past the caches.
-    ///
-    /// # Errors
-    /// As [`read_to_record`](Self::read_to_record).
-    #[inline(never)]
-    pub(crate) fn read_to_record_past_caches(
-        &self,
-        method: CopyMethod,
-        offset: u64,
-        record: RecordBytes,
-    ) -> Result<(), Failed> {
-        let RecordBytes { base, length } = record;
-        let from = self.at(offset, length)?;
-        // SAFETY: as in `read_to_record`.
-        unsafe { guard::read_past_caches(method, from, base, length)? };
-        Ok(())
+        let read = unsafe {
+            if past_caches {
+                guard::read_past_caches(method, from, base, length)
+            } else {
+                guard::read(method, from, base, length)
+            }
+        };
+        Ok(read?)
     }
 
     /// Returns the part of `count` bytes from `offset`, or `None` if it is not inside.

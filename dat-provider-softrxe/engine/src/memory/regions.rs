@@ -434,12 +434,8 @@ impl Memory for Regions {
         let bytes = length as u64;
         let (range, offset) = self.table.borrow().resolve(access, va, bytes)?;
         let record = self.record_part(access, va, length, at)?;
-        let method = self.copy_method.get();
-        let done = if length >= MIN_LONG && self.past_caches.get() {
-            range.read_to_record_past_caches(method, offset, record)
-        } else {
-            range.read_to_record(method, offset, record)
-        };
+        let past_caches = length >= MIN_LONG && self.past_caches.get();
+        let done = range.read_to_record(self.copy_method.get(), offset, record, past_caches);
         done.map_err(|failed| error_of(failed, access, va, bytes))
     }
 
