@@ -66,7 +66,8 @@ fn membarrier(command: libc::c_int) -> bool {
 
 /// Returns a number of the calling thread that no other living thread has. It is not 0.
 #[inline(always)]
-pub(crate) fn current_thread() -> usize {
+#[must_use]
+pub fn current_thread() -> usize {
     #[cfg(all(loom, test))]
     return dat_loom::current_thread();
     #[cfg(all(target_arch = "x86_64", not(miri), not(all(loom, test))))]

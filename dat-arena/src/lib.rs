@@ -28,6 +28,7 @@ use std::mem::size_of;
 
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 
+pub use barrier::current_thread;
 pub use biased::{BiasedGuard, BiasedMutex, permit_owners};
 pub use cycle::Cycle;
 pub use lock::{BriefGuard, BriefMutex, RawBrief};

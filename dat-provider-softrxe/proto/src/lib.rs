@@ -14,6 +14,8 @@ pub mod cm;
 pub use cm::sidr::{SidrReply, SidrRequest};
 pub use cm::{Accept, CmError, Connect};
 
+mod completion_ring;
+
 mod config;
 pub use config::Config;
 

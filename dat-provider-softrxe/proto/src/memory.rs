@@ -232,7 +232,8 @@ pub trait Memory {
     }
 
     /// Copies `length` bytes at position `at` of the record that is being handled by `Engine::handle_near`, or of the memory that it
-    /// lends, to registered memory at `va`, in the order of [`write`](Self::write). Only an engine with [channels](crate::near) calls it.
+    /// lends, to registered memory at `va`: for `REMOTE_WRITE` in the order of [`write`](Self::write), for a receive in any order. Only an
+    /// engine with [channels](crate::near) calls it.
     ///
     /// # Errors
     /// See [`AccessError`]; nothing was written then, except perhaps a part for `Fault` and `Withdrawn`.

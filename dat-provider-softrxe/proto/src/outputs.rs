@@ -2,6 +2,7 @@
 
 use std::collections::{TryReserveError, VecDeque};
 
+use crate::completion_ring::CompletionRing;
 use crate::config::Config;
 use crate::event::Event;
 use crate::occupancy::Occupancy;
@@ -59,7 +60,7 @@ pub struct Counters {
 
 #[derive(Debug)]
 struct Cq {
-    queue: VecDeque<Completion>,
+    queue: CompletionRing,
     /// Work requests that may complete here: the queue has room for all of them.
     reserved: usize,
     armed: bool,
@@ -101,7 +102,7 @@ fn insert<T>(slots: &mut Vec<Option<T>>, value: T) -> Result<u32, TryReserveErro
 impl Outputs {
     pub(crate) fn create_cq(&mut self) -> Result<CqId, TryReserveError> {
         let cq = Cq {
-            queue: VecDeque::new(),
+            queue: CompletionRing::default(),
             reserved: 0,
             armed: false,
             occupancy: Occupancy::default(),
@@ -130,8 +131,8 @@ impl Outputs {
     pub(crate) fn reserve_completion(&mut self, id: CqId) -> Result<(), PostError> {
         let Some(cq) = self.cq(id) else { return Ok(()) };
         let reserved = cq.reserved + 1;
-        if cq.queue.capacity() - cq.queue.len() < reserved {
-            let room = cq.queue.try_reserve(reserved);
+        if !cq.queue.has_room(reserved) {
+            let room = cq.queue.reserve(reserved);
             room.map_err(|_| PostError::NoMemory(cq.queue.len() + reserved))?;
         }
         cq.reserved = reserved;
@@ -153,12 +154,11 @@ impl Outputs {
 
     pub(crate) fn poll_cq(&mut self, cq: CqId, into: &mut [Completion]) -> usize {
         let Some(cq) = self.cq(cq) else { return 0 };
-        // Most calls find none or one. `drain` costs as much as both.
         let mut count = 0;
         while let Some(to) = into.get_mut(count)
-            && let Some(completion) = cq.queue.pop_front()
+            && let Some(completion) = cq.queue.pop()
         {
-            *to = completion;
+            *to = *completion;
             count += 1;
         }
         if cq.queue.is_empty() {
@@ -172,13 +172,13 @@ impl Outputs {
         self.complete_inline(id, completion);
     }
 
-    /// Does what [`complete`](Self::complete) does. The completion is made in the queue then, and not copied there.
+    /// Does what [`complete`](Self::complete) does. The completion is made in its slot then, and not copied there.
     #[inline(always)]
     pub(crate) fn complete_inline(&mut self, id: CqId, completion: Completion) {
         let Some(cq) = self.cq(id) else { return };
         debug_assert!(cq.reserved > 0, "{completion:?} was not expected");
         cq.reserved = cq.reserved.saturating_sub(1);
-        cq.queue.push_back(completion);
+        cq.queue.push(completion);
         cq.occupancy.set(true);
         if std::mem::take(&mut cq.armed) {
             self.events.push_back(Event::CqReady(id));

@@ -53,16 +53,21 @@ impl<T> SharedLock<T> {
         }
     }
 
-    /// Takes the lock for a poll of the completion queue with these `turns`, unless the queue is empty and other threads use the lock.
+    /// Takes the lock for a poll of the completion queue with these `turns`, unless the queue is empty and other threads use the lock:
+    /// `None`, and `after` is what the poll is to do.
     #[inline]
-    pub(crate) fn lock_to_poll(&self, turns: &PollTurns) -> Result<BiasedGuard<'_, T>, AfterPoll> {
+    pub(crate) fn lock_to_poll(
+        &self,
+        turns: &PollTurns,
+        after: &mut AfterPoll,
+    ) -> Option<BiasedGuard<'_, T>> {
         if turns.begins_at_the_lock()
             && self.waiting.load(Ordering::Relaxed) == 0
             && let Some(guard) = self.value.try_lock()
         {
-            return Ok(guard);
+            return Some(guard);
         }
-        self.take_turns(turns)
+        self.take_turns(turns, after)
     }
 
     /// Records that a poll receives. The caller holds the lock.
@@ -80,9 +85,14 @@ impl<T> SharedLock<T> {
 
     #[cold]
     #[inline(never)]
-    fn take_turns(&self, turns: &PollTurns) -> Result<BiasedGuard<'_, T>, AfterPoll> {
-        turns.step(|| self.receptions())?;
-        Ok(self.lock_patiently())
+    fn take_turns(&self, turns: &PollTurns, after: &mut AfterPoll) -> Option<BiasedGuard<'_, T>> {
+        match turns.step(|| self.receptions()) {
+            Ok(()) => Some(self.lock_patiently()),
+            Err(instead) => {
+                *after = instead;
+                None
+            }
+        }
     }
 
     #[cold]
@@ -120,16 +130,16 @@ mod tests {
     #[test]
     fn a_poll_does_not_wait_for_the_lock() {
         let (lock, turns) = (SharedLock::new(0_u32), PollTurns::new(Occupancy::default()));
-        assert!(lock.lock_to_poll(&turns).is_ok());
+        assert!(lock.lock_to_poll(&turns, &mut AfterPoll::Return).is_some());
         let held = lock.lock();
-        assert!(lock.lock_to_poll(&turns).is_err());
+        assert!(lock.lock_to_poll(&turns, &mut AfterPoll::Return).is_none());
         drop(held);
         // Another thread was there, so some polls step back although the lock is free. No other poll receives, so one of them takes it.
         let back = (0..)
-            .take_while(|_| lock.lock_to_poll(&turns).is_err())
+            .take_while(|_| lock.lock_to_poll(&turns, &mut AfterPoll::Return).is_none())
             .count();
         assert!((1..100).contains(&back), "{back}");
-        assert!(lock.lock_to_poll(&turns).is_ok());
+        assert!(lock.lock_to_poll(&turns, &mut AfterPoll::Return).is_some());
     }
 
     #[test]
@@ -141,7 +151,7 @@ mod tests {
             while lock.waiting.load(Ordering::Relaxed) == 0 {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            assert!(lock.lock_to_poll(&turns).is_err());
+            assert!(lock.lock_to_poll(&turns, &mut AfterPoll::Return).is_none());
             drop(held);
             waiter.join().unwrap();
         });
@@ -161,11 +171,11 @@ mod tests {
                     let mut done = 0;
                     while done < ROUNDS {
                         let guard = if n % 2 == 0 {
-                            Ok(lock.lock_patiently())
+                            Some(lock.lock_patiently())
                         } else {
-                            lock.lock_to_poll(&turns)
+                            lock.lock_to_poll(&turns, &mut AfterPoll::Return)
                         };
-                        let Ok(mut guard) = guard else { continue };
+                        let Some(mut guard) = guard else { continue };
                         let seen = *guard;
                         lock.poll_receives();
                         *guard = seen + 1;

@@ -345,7 +345,18 @@ impl State {
     }
 
     /// Transmits what the engine has to send, except acknowledgements that may wait if `hold`, and collects its events.
+    #[inline]
     pub(crate) fn transmit(&mut self, now: Time, hold: bool) {
+        let records = self.engine.has_records(hold) || self.near.has_unpublished();
+        if records || self.engine.has_datagrams() || self.ports.captures() {
+            self.transmit_all(now, hold);
+        }
+        self.driver.batch.transmitted();
+        self.collect_events();
+    }
+
+    #[inline(never)]
+    fn transmit_all(&mut self, now: Time, hold: bool) {
         if self.engine.has_records(hold) || self.near.has_unpublished() {
             self.engine.memory().prepare(now);
             self.near.transmit(&mut self.engine, now, hold);
@@ -354,8 +365,6 @@ impl State {
             self.engine.memory().prepare(now);
             self.ports.transmit(&mut self.engine, now, hold);
         }
-        self.driver.batch.transmitted();
-        self.collect_events();
     }
 
     /// Posts a request that may make its record at once. Returns whether it did; without `publish`, [`transmit`](Self::transmit)

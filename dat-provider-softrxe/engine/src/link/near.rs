@@ -255,7 +255,7 @@ impl NearLink {
             } else {
                 None
             };
-            engine.handle_record(now, self.id, &record.header, record.header_length, payload);
+            engine.handle_record(now, self.id, &record.header, record.header_length, &payload);
             if is_long {
                 let loans = engine.memory().loans();
                 self.pulls.end(loans, self.id, payload, begin);

@@ -276,6 +276,24 @@ impl Range {
         unsafe { self.copy_in(method, offset, record.base, record.length) }
     }
 
+    /// Like [`write_from_record`](Self::write_from_record), with bytes in any order.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    #[inline]
+    pub(crate) fn write_at_once(
+        &self,
+        method: CopyMethod,
+        offset: u64,
+        record: RecordBytes,
+    ) -> Result<(), Failed> {
+        let to = self.at(offset, record.length)?;
+        // SAFETY: the destination is inside a range that the consumer registered for writing. A record is mapped as long as its channel
+        // exists, and is read under the engine's lock.
+        unsafe { guard::write(method, to, record.base, record.length)? };
+        Ok(())
+    }
+
     /// Copies `length` bytes of a peer's memory into the range, the last ones last: from position `at` of `lent`.
     ///
     /// # Errors

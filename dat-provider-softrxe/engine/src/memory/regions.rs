@@ -85,6 +85,7 @@ impl Regions {
 
     /// Chooses the copy method for the calling thread. The caller holds the engine's lock, and calls this each time that it has taken the
     /// lock and the engine may copy.
+    #[inline]
     pub(crate) fn prepare(&self, now: Time) {
         self.copy_method.update(now);
     }
@@ -479,7 +480,13 @@ impl Memory for Regions {
             return self.pull(access, va, (range, offset), at, length);
         }
         let record = self.record_part(access, va, length, at)?;
-        let done = range.write_from_record(self.copy_method.get(), offset, record);
+        let method = self.copy_method.get();
+        let done = if access.need.contains(Rights::REMOTE_WRITE) {
+            range.write_from_record(method, offset, record)
+        } else {
+            // The completion says when a receive is whole, not its last byte.
+            range.write_at_once(method, offset, record)
+        };
         done.map_err(|failed| error_of(failed, access, va, bytes))
     }
 

@@ -1,5 +1,6 @@
 //! Conversion of requests, completions and errors between core's types and the protocol's.
 
+use std::hint::black_box;
 use std::io;
 
 use dat_core::error::{Error, Kind, Result, Subtype};
@@ -39,11 +40,13 @@ pub(super) fn rights(of: MemPriv) -> Rights {
 }
 
 /// Converts a segment.
-#[inline]
-const fn sge(segment: &LmrTriplet) -> Sge {
+#[inline(always)]
+pub(super) fn sge(segment: &LmrTriplet) -> Sge {
     Sge {
         address: segment.virtual_address,
-        length: segment.segment_length,
+        // Opaque, so that compilers do not load it together with the key: the program stored both apart just before, for which such a load
+        // would wait.
+        length: black_box(segment.segment_length),
         key: segment.lmr_context,
     }
 }
@@ -78,7 +81,7 @@ impl Sges {
 }
 
 /// Converts a remote address.
-const fn remote(at: RmrTriplet) -> Remote {
+pub(super) const fn remote(at: RmrTriplet) -> Remote {
     Remote {
         address: at.virtual_address,
         key: at.rmr_context,

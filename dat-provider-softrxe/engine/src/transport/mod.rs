@@ -24,14 +24,14 @@ use dat_core::ia_params::IaParams;
 use dat_core::iov::LmrTriplet;
 use dat_core::rmr::Scope;
 use dat_core::transport::{
-    Bind, Completion, Connect, Keys, Parked, QpCaps, Request, Token, Transport, WrId,
+    Bind, Completion, Connect, Keys, Op, Parked, QpCaps, Request, Token, Transport, WrId,
 };
 use dat_core::upcall::Upcalls;
 use dat_handshake::rdma_cm::REQ_PRIVATE;
 use softrxe_proto as proto;
 use softrxe_proto::{CompletedOp, Rights, Status, WindowType};
 
-use self::convert::{MAX_IOV, Sges, completion, create_error, op, post_error, rights};
+use self::convert::{MAX_IOV, Sges, completion, create_error, op, post_error, remote, rights, sge};
 use self::objects::{Adapter, ConnRequest, Listener, Lmr, Pz, Qp, Srq};
 use self::queue::Cq;
 use self::window::{Rmr, Wanted};
@@ -82,6 +82,26 @@ fn sum<N>(adapter: &Adapter, counters: impl Fn(&Hub) -> Vec<(N, u64)>) -> Vec<(N
         }
     }
     all
+}
+
+#[inline(always)]
+fn post_recv(qp: &Qp, id: WrId, sges: &[proto::Sge]) -> Result<()> {
+    let mut state = qp.hub.lock();
+    state
+        .engine
+        .post_recv(qp.qpn, id.0, sges)
+        .map_err(post_error)?;
+    // A queue pair in Error flushes the receive at once. Else there is nothing that a thread would have to wake for.
+    if state.engine.has_events() {
+        state.collect_events();
+        qp.hub.wake(&mut state);
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn post_recv_several(qp: &Qp, id: WrId, sges: &[proto::Sge]) -> Result<()> {
+    post_recv(qp, id, sges)
 }
 
 impl Transport for UserEngine {
@@ -446,39 +466,41 @@ impl Transport for UserEngine {
         Ok(())
     }
 
-    fn post_send(qp: &Qp, request: &Request<'_, Self>) -> Result<()> {
+    fn post_send(qp: &Qp, from: &Request<'_, Self>) -> Result<()> {
         let mut room = Sges::default();
-        let length = request.length;
-        let request = proto::SendRequest {
-            wr_id: request.id.0,
-            op: op(request.op)?,
-            sges: room.convert(request.iov)?,
-            signaled: request.signaled,
-            solicited: request.solicited,
-            fence: request.fence,
+        let mut request = proto::SendRequest {
+            wr_id: from.id.0,
+            op: proto::Op::Send,
+            sges: room.convert(from.iov)?,
+            signaled: from.signaled,
+            solicited: from.solicited,
+            fence: from.fence,
         };
+        // Others than these two are copied, which takes longer.
+        match from.op {
+            Op::Send => {}
+            Op::RdmaWrite(at) => request.op = proto::Op::Write(remote(at)),
+            from => request.op = op(from)?,
+        }
         if let proto::Op::Datagram { to, .. } = &request.op
             && let Some(posted) = qp.hub.post_datagram(qp.qpn, to, &request)
         {
             return posted.map_err(post_error);
         }
-        qp.hub.post(qp.qpn, &request, length).map_err(post_error)
+        qp.hub
+            .post(qp.qpn, &request, from.length)
+            .map_err(post_error)
     }
 
     fn post_recv(qp: &Qp, id: WrId, iov: &[LmrTriplet]) -> Result<()> {
-        let mut room = Sges::default();
-        let sges = room.convert(iov)?;
-        let mut state = qp.hub.lock();
-        state
-            .engine
-            .post_recv(qp.qpn, id.0, sges)
-            .map_err(post_error)?;
-        // A queue pair in Error flushes the receive at once. Else there is nothing that a thread would have to wake for.
-        if state.engine.has_events() {
-            state.collect_events();
-            qp.hub.wake(&mut state);
+        match iov {
+            // No memory is needed for it.
+            [segment] => post_recv(qp, id, &[sge(segment)]),
+            _ => {
+                let mut room = Sges::default();
+                post_recv_several(qp, id, room.convert(iov)?)
+            }
         }
-        Ok(())
     }
 
     fn listen(

@@ -285,6 +285,20 @@ impl<M: Memory> Engine<M> {
         qp.filter(|qp| qp.qpn == qpn).map(|qp| (slot, qp))
     }
 
+    /// Returns a queue pair, and what it uses of the engine. If it ceases to send, its loans are to be recalled.
+    #[inline(always)]
+    fn borrow_qp(&mut self, now: Time, slot: u32) -> Option<(&mut Qp, Context<'_, M>)> {
+        let qp = self.qps.get_mut(slot as usize)?.as_mut()?;
+        let cx = Context {
+            now,
+            memory: &self.memory,
+            config: &self.config,
+            out: &mut self.out,
+            icrc_cache: &mut self.icrc_cache,
+        };
+        Some((qp, cx))
+    }
+
     /// Calls `call` with a queue pair.
     #[inline(always)]
     fn with_qp<R>(
@@ -293,18 +307,12 @@ impl<M: Memory> Engine<M> {
         slot: u32,
         call: impl FnOnce(&mut Qp, &mut Context<'_, M>) -> R,
     ) -> Option<R> {
-        let qp = self.qps.get_mut(slot as usize)?.as_mut()?;
-        let mut cx = Context {
-            now,
-            memory: &self.memory,
-            config: &self.config,
-            out: &mut self.out,
-            icrc_cache: &mut self.icrc_cache,
-        };
+        let (qp, mut cx) = self.borrow_qp(now, slot)?;
         let sends = qp.state().sends();
         let result = call(qp, &mut cx);
         if sends && !qp.state().sends() {
-            self.memory.recall(qp.qpn);
+            let qpn = qp.qpn;
+            self.memory.recall(qpn);
         }
         Some(result)
     }

@@ -230,6 +230,7 @@ impl<M: Memory> Engine<M> {
 
     /// Returns true if a queue pair of any channel may have something to send: unless `hold`, also an acknowledgement that can
     /// wait.
+    #[inline]
     #[must_use]
     pub fn has_records(&self, hold: bool) -> bool {
         let waits =
@@ -375,7 +376,7 @@ impl<M: Memory> Engine<M> {
             return;
         };
         part.copy_from_slice(header);
-        self.handle_record(now, id, &whole, header.len(), payload);
+        self.handle_record(now, id, &whole, header.len(), &payload);
     }
 
     /// Does what [`handle_near`](Self::handle_near) does, with headers in the first `length` bytes of `header`.
@@ -390,11 +391,11 @@ impl<M: Memory> Engine<M> {
         id: NearId,
         header: &[u8; MAX_HEADER],
         length: usize,
-        payload: RecordPart,
+        payload: &RecordPart,
     ) {
         self.out.counters.received += 1;
         if !self.handle_express(now, id, header, length, payload) {
-            self.handle_general(now, id, &header[..length], payload);
+            self.handle_general(now, id, &header[..length], *payload);
         }
     }
 
@@ -406,20 +407,25 @@ impl<M: Memory> Engine<M> {
         id: NearId,
         header: &[u8; MAX_HEADER],
         length: usize,
-        payload: RecordPart,
+        payload: &RecordPart,
     ) -> bool {
         let Some(arrival) = Arrival::parse(header, length) else {
             return false;
         };
         let slot = self.slot_of(arrival.destination);
-        let after = self.with_qp(now, slot, |qp, cx| {
-            let own = qp.qpn == arrival.destination && qp.link() == Link::Near(id);
-            let express = own && !qp.awaits_data();
-            (express && qp.receive_express(cx, &arrival, payload)).then(|| Owes::of(qp, cx))
-        });
-        let Some(Some(owes)) = after else {
+        // What `with_qp` does, without its closure, which compilers make a function of.
+        let Some((qp, mut cx)) = self.borrow_qp(now, slot) else {
             return false;
         };
+        let own = qp.qpn == arrival.destination && qp.link() == Link::Near(id);
+        let sends = qp.state().sends();
+        if !own || qp.awaits_data() || !qp.receive_express(&mut cx, &arrival, payload) {
+            return false;
+        }
+        let owes = Owes::of(qp, &cx);
+        if sends && !qp.state().sends() {
+            self.memory.recall(arrival.destination);
+        }
         self.record_handled(id, slot, owes);
         // The express path begins no deadline but that of an acknowledgement.
         if !self.config.ack_delay.is_zero() {

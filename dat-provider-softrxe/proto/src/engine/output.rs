@@ -95,6 +95,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Returns true if [`poll_transmit`](Self::poll_transmit) may have something to send.
+    #[inline]
     #[must_use]
     pub fn has_datagrams(&self) -> bool {
         !self.ready.is_empty() || !self.held.is_empty() || !self.mads.is_empty()

@@ -257,9 +257,15 @@ impl<M: Memory> Engine<M> {
     ///
     /// # Errors
     /// See [`PostError`]; nothing was posted then.
+    #[inline(always)]
     pub fn post_recv(&mut self, qpn: Qpn, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
         let slot = self.slot(qpn).ok_or(PostError::UnknownQueue)?;
-        self.with_qp(Time::ZERO, slot, |qp, cx| qp.post_recv(cx, wr_id, sges))
-            .unwrap_or(Err(PostError::UnknownQueue))
+        let qp = self.qps[slot as usize].as_mut();
+        let qp = qp.ok_or(PostError::UnknownQueue)?;
+        qp.post_recv(&mut self.out, wr_id, sges)?;
+        if qp.state() == QpState::Error {
+            self.with_qp(Time::ZERO, slot, Qp::flush_receives);
+        }
+        Ok(())
     }
 }

@@ -74,7 +74,7 @@ fn emit(
 
 impl Single {
     /// Returns the request of `op` with `sge`, if its message is one for the express path.
-    #[inline]
+    #[inline(always)]
     fn new(op: &Op, sge: Sge, solicited: bool, mtu: u32) -> Option<Self> {
         // A longer payload may be lent, and one without bytes has no part of memory to check.
         if !(1..MIN_LENT.min(mtu + 1)).contains(&sge.length) {
@@ -136,7 +136,7 @@ impl Requester {
     }
 
     /// Returns `request`, which is to be posted, if it is one for the express path, and may be sent now.
-    #[inline]
+    #[inline(always)]
     fn next_single(&self, request: &SendRequest<'_>) -> Option<Single> {
         let [sge] = request.sges else { return None };
         let first = self.cursor == self.ring.tail() && self.ring.has_slot();
@@ -191,8 +191,10 @@ impl Qp {
         };
         commit(&out);
         let r = &mut self.requester;
+        // Of numbers, too.
         let request = SendRequest {
             op: single.op(),
+            sges: &[single.sge],
             ..*request
         };
         r.push(&request, single.sge.length, Some((r.next, 1)));
@@ -323,7 +325,7 @@ impl Qp {
         &mut self,
         cx: &mut Context<'_, M>,
         arrival: &Arrival,
-        payload: RecordPart,
+        payload: &RecordPart,
     ) -> bool {
         let r = &self.responder;
         let awaited = arrival.psn == r.expected && r.nak.is_none() && !r.holds_receive();
@@ -370,7 +372,12 @@ impl Qp {
 
     /// Places the payload of a WRITE. Returns false if it is not allowed, or the memory is not granted.
     #[inline(always)]
-    fn place_write<M: Memory>(&self, cx: &Context<'_, M>, reth: Reth, payload: RecordPart) -> bool {
+    fn place_write<M: Memory>(
+        &self,
+        cx: &Context<'_, M>,
+        reth: Reth,
+        payload: &RecordPart,
+    ) -> bool {
         let allowed = self.init.access.contains(Rights::REMOTE_WRITE);
         let access = self.remote(reth.rkey, Rights::REMOTE_WRITE);
         allowed
@@ -384,7 +391,7 @@ impl Qp {
     /// Places the payload of a SEND in the oldest receive, and leaves that in its ring. Returns the receive's name; `None` without a receive
     /// that is long enough and whose memory is granted.
     #[inline(always)]
-    fn place_send<M: Memory>(&self, cx: &Context<'_, M>, payload: RecordPart) -> Option<u64> {
+    fn place_send<M: Memory>(&self, cx: &Context<'_, M>, payload: &RecordPart) -> Option<u64> {
         if self.init.srq.is_some() || self.receives.len() == 0 {
             return None;
         }

@@ -247,10 +247,11 @@ impl Qp {
         Ok(())
     }
 
-    /// Queues a receive. In state Error it is flushed at once.
-    pub(crate) fn post_recv<M>(
+    /// Queues a receive. In state Error [`flush_receives`](Self::flush_receives) has to follow.
+    #[inline(always)]
+    pub(crate) fn post_recv(
         &mut self,
-        cx: &mut Context<'_, M>,
+        out: &mut Outputs,
         wr_id: u64,
         sges: &[Sge],
     ) -> Result<(), PostError> {
@@ -260,11 +261,8 @@ impl Qp {
             ));
         }
         let length = self.receives.admit(sges)?;
-        cx.out.reserve_completion(self.init.recv_cq)?;
+        out.reserve_completion(self.init.recv_cq)?;
         self.receives.post(wr_id, length, sges);
-        if self.state == QpState::Error {
-            self.flush_receives(cx);
-        }
         Ok(())
     }
 
@@ -538,7 +536,7 @@ impl Qp {
         }
     }
 
-    fn flush_receives<M>(&mut self, cx: &mut Context<'_, M>) {
+    pub(crate) fn flush_receives<M>(&mut self, cx: &mut Context<'_, M>) {
         while let Some(receive) = self.receives.pop() {
             self.complete_receive(cx, receive.wr_id, Status::Flushed);
         }

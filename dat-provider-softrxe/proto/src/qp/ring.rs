@@ -112,10 +112,12 @@ impl<T> Ring<T> {
     }
 
     /// Makes room for one more request with these SGEs. Returns their total length.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn admit(&mut self, sges: &[Sge]) -> Result<u32, PostError> {
         match sges {
             [sge] if self.has_slot() && sge.length <= MAX_LENGTH => Ok(sge.length),
+            // A copy, so that the SGE of the other arm need not be in memory.
+            [sge] => self.admit_any(&[*sge]),
             _ => self.admit_any(sges),
         }
     }
@@ -150,7 +152,7 @@ impl<T> Ring<T> {
     }
 
     /// Appends an admitted request.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, request: T, sges: &[Sge]) {
         let slot = self.slot(self.tail);
         let at = slot * self.max_sge;
@@ -192,7 +194,7 @@ pub(crate) struct Receive {
 
 impl Ring<Receive> {
     /// Appends an admitted receive of `length` bytes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post(&mut self, wr_id: u64, length: u32, sges: &[Sge]) {
         let sge_count = sges.len();
         self.push(

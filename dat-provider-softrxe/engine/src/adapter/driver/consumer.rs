@@ -69,9 +69,11 @@ impl Hub {
         turns: &PollTurns,
         into: &mut [Completion],
     ) -> (usize, AfterPoll) {
-        let mut state = match self.state.lock_to_poll(turns) {
-            Ok(state) => state,
-            Err(after) => return (0, after),
+        let mut after = AfterPoll::Return;
+        let mut locked = self.state.lock_to_poll(turns, &mut after);
+        // Used where it is: the guard was written in parts a moment ago, and a copy of it would wait.
+        let Some(state) = &mut locked else {
+            return (0, after);
         };
         let mut count = state.engine.poll_cq(cq, into);
         let mut arrived = false;
@@ -102,7 +104,7 @@ impl Hub {
             // Acknowledgements wait only where a thread transmits them soon, whatever the consumer does next.
             let hold = expected && state.driver.roles.is_left_to_polls();
             state.transmit(now, hold);
-            self.wake(&mut state);
+            self.wake(state);
             if written {
                 state.driver.write_replies.delivered(now);
             }
@@ -127,7 +129,7 @@ impl Hub {
             let idle = empty_polls.polled(
                 oversubscription,
                 now,
-                schedule::thread(),
+                dat_arena::current_thread(),
                 schedule::crowded,
                 look,
             );

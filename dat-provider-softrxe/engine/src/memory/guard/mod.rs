@@ -81,9 +81,9 @@ impl MethodCache {
 
     /// Chooses the method for the calling thread, which is about to copy. The state of its signals is remembered for a millisecond, as
     /// to query it takes three system calls.
+    #[inline]
     pub(crate) fn update(&self, now: Time) {
-        // SAFETY: pthread_self cannot fail.
-        let thread = unsafe { libc::pthread_self() } as usize;
+        let thread = dat_arena::current_thread();
         let now = now.as_nanos();
         for seen in &self.seen {
             let (of, method, until) = seen.get();

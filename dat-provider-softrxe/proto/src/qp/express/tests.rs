@@ -461,7 +461,7 @@ fn a_receiver_leaves_what_the_general_path_leaves() {
                         let [mut express, mut general] = [(), ()].map(|()| {
                             let mut bench = Bench::new(rights);
                             if !sges.is_empty() {
-                                bench.run(|qp, cx| qp.post_recv(cx, 4, sges)).unwrap();
+                                bench.run(|qp, cx| qp.post_recv(cx.out, 4, sges)).unwrap();
                             }
                             prepare(&mut bench);
                             bench
@@ -474,7 +474,7 @@ fn a_receiver_leaves_what_the_general_path_leaves() {
                         };
                         let arrival = parse(&bytes).unwrap();
                         let handled =
-                            express.run(|qp, cx| qp.receive_express(cx, &arrival, payload));
+                            express.run(|qp, cx| qp.receive_express(cx, &arrival, &payload));
                         let target = if reth.is_some() { granted } else { can_place };
                         let expected = may_handle && fits && target && psn == FIRST;
                         assert_eq!(handled, expected, "{what}");
