@@ -69,10 +69,9 @@ impl Listener {
             None => addr::socket(ip, 0, scope),
         };
         let failed = |e: io::Error| {
-            tracing::warn!(
-                "cannot listen on {at}: {e}; if the port is in use, choose another qualifier"
-            );
-            convert::listening(e.raw_os_error().unwrap_or(0))
+            let errno = e.raw_os_error().unwrap_or(0);
+            tracing::warn!("{}", convert::tcp_listening_text(at, errno));
+            convert::listening(errno)
         };
         let listener = TcpListener::bind(at).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
