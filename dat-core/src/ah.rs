@@ -18,7 +18,7 @@ use crate::event::{DatagramEvent, RawHandle};
 use crate::head::{Head, debug_by_head, raw};
 use crate::ia::{Ia, Kind};
 use crate::private_data::PrivateData;
-use crate::timer;
+use crate::timer::{self, Pending};
 use crate::transport::{Connect, Token, Transport};
 use crate::upcall::DatagramOutcome;
 
@@ -37,6 +37,8 @@ struct Inner<T: Transport> {
     lookup: Option<Lookup>,
     /// True once the transport has reported the outcome.
     answered: bool,
+    /// Timeout of the lookup.
+    timeout: Option<Pending>,
     peer: Option<Peer<T>>,
     /// True once the consumer has freed the address handle, and the CM context.
     handle_freed: bool,
@@ -131,6 +133,7 @@ impl<T: Transport> Ah<T> {
             passive: lookup.is_none(),
             lookup,
             answered: false,
+            timeout: None,
             peer: None,
             handle_freed: false,
             context_freed: false,
@@ -154,6 +157,22 @@ impl<T: Transport> Ah<T> {
         (ah.head.alive() && ah.head.token(token.index()) == token).then_some(ah)
     }
 
+    /// Has the lookup `token` fail after `timeout`, unless it has ended.
+    pub(crate) fn limit_lookup(token: Token, timeout: Duration) {
+        let Some(ah) = Self::by_token(token) else {
+            return;
+        };
+        let mut slot = ah.inner.lock();
+        // Checked again under the lock.
+        if ah.head.token(token.index()) != token {
+            return;
+        }
+        if let Some(inner) = slot.as_mut().filter(|inner| !inner.answered) {
+            let end = move || Self::lookup_ended(token, DatagramOutcome::Failed);
+            inner.timeout = Some(Pending::new(timeout, end));
+        }
+    }
+
     /// Takes the outcome that the transport reports, or the expired timeout. Only the first counts, and none after the
     /// endpoint has ended the lookup.
     pub(crate) fn lookup_ended(token: Token, outcome: DatagramOutcome<T>) {
@@ -174,6 +193,7 @@ impl<T: Transport> Ah<T> {
                 return;
             }
             inner.answered = true;
+            inner.timeout = None;
             let event = match outcome {
                 DatagramOutcome::Resolved {
                     address,

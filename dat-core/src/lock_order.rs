@@ -11,7 +11,8 @@
 //! 7. SRQ
 //! 8. EVD
 //! 9. CNO
-//! 10. IA, PZ, LMR, AH, and the binding of an RMR: lists and look-ups; no lock is taken under them
+//! 10. IA, PZ, LMR, AH, and the binding of an RMR: lists and look-ups; only the next is taken under them
+//! 11. the queue of the timer; no lock is taken under it
 //!
 //! No lock is held while a consumer's function runs (an OS wait proxy agent), during
 //! [`Transport::open`](crate::transport::Transport::open) and [`Transport::park`](crate::transport::Transport::park), or while a

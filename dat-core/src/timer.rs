@@ -4,7 +4,7 @@
 //! The thread starts with the first call that connects or accepts. That call fails if the thread cannot start, because later jobs
 //! have no caller to report a failure to. It runs until [`shut_down`]. A program that makes no connection has no such thread.
 
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,36 +16,22 @@ use crate::reserve::has_thread_room;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-struct Entry {
-    due: Instant,
-    number: u64,
-    job: Job,
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-impl Eq for Entry {}
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Entry {
-    /// Orders entries so that the greatest is due first; among entries due at the same time it is the oldest.
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (other.due, other.number).cmp(&(self.due, self.number))
-    }
-}
+/// When a job is due, and its number, which orders jobs that are due at the same time.
+type Key = (Instant, u64);
 
 #[derive(Default)]
 struct Queue {
-    entries: BinaryHeap<Entry>,
+    jobs: BTreeMap<Key, Job>,
     count: u64,
     thread: Option<JoinHandle<()>>,
     stopping: bool,
+}
+
+impl Queue {
+    /// Returns when the first job is due.
+    fn next(&self) -> Option<Instant> {
+        self.jobs.keys().next().map(|(due, _)| *due)
+    }
 }
 
 /// Locks that leave nothing in a forked child: parking_lot would keep the entry of this thread, which sleeps most of the time, in a table of
@@ -103,31 +89,52 @@ fn start(queue: &mut Queue) -> Result<()> {
     Ok(())
 }
 
-/// Runs `job` after `delay` on the timer thread, which holds no locks. A job must be short. It cannot be cancelled, so it checks itself
-/// whether it still has to act.
+/// A job that waits for its time, until this is dropped: a program may connect many thousand times within one timeout. The job may run at
+/// that moment, so it checks itself whether it still has to act.
+#[derive(Debug)]
+pub(crate) struct Pending(Key);
+
+impl Pending {
+    /// Runs `job` as [`after`] does, unless the value returned is dropped before.
+    pub(crate) fn new(delay: Duration, job: impl FnOnce() + Send + 'static) -> Self {
+        Self(enqueue(delay, Box::new(job)))
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        // A statement of its own: the job is dropped without the lock.
+        let job = lock(&timer().queue).jobs.remove(&self.0);
+        drop(job);
+    }
+}
+
+/// Runs `job` after `delay` on the timer thread, which holds no locks. A job must be short. It checks itself whether it still has to act.
 pub(crate) fn after(delay: Duration, job: impl FnOnce() + Send + 'static) {
+    enqueue(delay, Box::new(job));
+}
+
+fn enqueue(delay: Duration, job: Job) -> Key {
     let timer = timer();
     let mut queue = lock(&timer.queue);
-    if queue.stopping {
-        return;
-    }
     queue.count += 1;
-    let number = queue.count;
     let now = Instant::now();
-    let next = queue.entries.peek().map(|first| first.due);
-    queue.entries.push(Entry {
-        // A time that the clock cannot represent is never reached.
-        due: now
-            .checked_add(delay)
-            .unwrap_or(now + Duration::from_secs(1 << 32)),
-        number,
-        job: Box::new(job),
-    });
+    // A time that the clock cannot represent is never reached.
+    let due = now
+        .checked_add(delay)
+        .unwrap_or(now + Duration::from_secs(1 << 32));
+    let key = (due, queue.count);
+    if queue.stopping {
+        return key;
+    }
+    let next = queue.next();
+    queue.jobs.insert(key, job);
     // `start` logs its failure; the job runs when a later call has started the thread.
-    if start(&mut queue).is_ok() && queue.entries.peek().map(|first| first.due) != next {
+    if start(&mut queue).is_ok() && queue.next() != next {
         // The thread sleeps until the first job is due; a later job need not wake it.
         timer.changed.notify_one();
     }
+    key
 }
 
 /// Runs `job` on the timer thread as soon as possible, for callers that hold locks.
@@ -140,11 +147,11 @@ pub fn shut_down() {
     let timer = timer();
     let mut queue = lock(&timer.queue);
     queue.stopping = true;
-    let entries = std::mem::take(&mut queue.entries);
+    let jobs = std::mem::take(&mut queue.jobs);
     let thread = queue.thread.take();
     timer.changed.notify_one();
     drop(queue);
-    drop(entries);
+    drop(jobs);
     if let Some(thread) = thread
         && thread.join().is_err()
     {
@@ -157,8 +164,9 @@ fn run() {
     let timer = timer();
     let mut queue = lock(&timer.queue);
     while !queue.stopping {
-        let due = queue.entries.peek().map(|first| first.due);
-        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let left = queue
+            .next()
+            .map(|due| due.saturating_duration_since(Instant::now()));
         queue = match left {
             None => {
                 let woken = timer.changed.wait(queue);
@@ -169,10 +177,10 @@ fn run() {
                 woken.unwrap_or_else(PoisonError::into_inner).0
             }
             Some(_) => {
-                let entry = queue.entries.pop();
+                let first = queue.jobs.pop_first();
                 drop(queue);
-                if let Some(entry) = entry {
-                    (entry.job)();
+                if let Some((_, job)) = first {
+                    job();
                 }
                 lock(&timer.queue)
             }
@@ -213,5 +221,13 @@ mod tests {
         });
         run_soon(move || send.send(()).unwrap());
         assert_eq!(recv.recv_timeout(Duration::from_secs(10)), Ok(()));
+    }
+    #[test]
+    fn a_job_that_is_given_up_is_dropped_at_once() {
+        let (send, recv) = mpsc::channel::<()>();
+        let job = Pending::new(Duration::from_secs(3600), move || drop(send));
+        assert_eq!(recv.try_recv(), Err(mpsc::TryRecvError::Empty));
+        drop(job);
+        assert_eq!(recv.try_recv(), Err(mpsc::TryRecvError::Disconnected));
     }
 }

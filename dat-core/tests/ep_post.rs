@@ -837,3 +837,20 @@ fn an_endpoint_without_evds_is_idle_when_its_work_is_done() {
     from.post_send(&[], 6, NONE).unwrap();
     assert_eq!(to.recv_query().unwrap().0, 0);
 }
+
+/// Each resize is a call of the device, and one beyond its limit fails.
+#[test]
+fn a_completion_queue_grows_in_few_steps_up_to_the_adapters_limit() {
+    let side = Side::open();
+    let parts = EpParts {
+        recv_evd: Some(side.request),
+        ..side.parts()
+    };
+    let mut count = 0;
+    while Ep::create(side.ia, parts, Some(&attr(16, 16))).is_ok() {
+        count += 1;
+    }
+    assert!((48..=64).contains(&count), "{count} endpoints");
+    let resizes = side.adapter().resizes.load(Ordering::Relaxed);
+    assert!(resizes <= 8, "{resizes} resizes for {count} endpoints");
+}

@@ -9,7 +9,7 @@
 //! | [`netdev`] | getifaddrs(3) |
 //! | [`mutex`] | a mutex of the standard library, whatever panicked |
 //! | [`held_stderr`] | memfd_create(2), dup2(2) |
-//! | [`fork`], [`signals`] | pthread_atfork(3), pthread_sigmask(3), kill(2) |
+//! | [`fork`], [`close_on_fork`], [`signals`] | pthread_atfork(3), pthread_sigmask(3), kill(2) |
 //! | [`schedule`], [`clock`] | sched_setattr(2), prctl(2), getrusage(2), clock_gettime(2) |
 //! | [`quick_clock`], [`processor`] | the processor's counter of ticks, and its kind |
 //! | [`spin`] | none: how long to poll before one of those calls |
@@ -20,6 +20,7 @@
 
 pub mod cancel;
 pub mod clock;
+pub mod close_on_fork;
 pub mod descriptor;
 pub mod eventfd;
 pub mod fork;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dat::{ConnRequest, Evd, Event, Ia, Streams};
 use serde_json::json;
@@ -24,6 +24,10 @@ const MAX_CONNECTIONS: usize = 1024;
 const MAX_MEMORY: usize = 2 << 30;
 /// Connection requests that wait to be looked at.
 const BACKLOG: u32 = 256;
+
+/// Lines about refused requests within [`PERIOD`]: any program of the network can cause one.
+const MAX_LINES: u32 = 100;
+const PERIOD: Duration = Duration::from_secs(60);
 
 /// What all connections use at present.
 #[derive(Debug, Default)]
@@ -55,10 +59,14 @@ pub(crate) fn run(arguments: &Serve, json: bool) -> Outcome {
         println!("{}", invitation(ia.name(), address, arguments.port));
     }
     let used = Used::default();
+    let mut lines = Lines::new(Instant::now());
     thread::scope(|scope| {
         loop {
             if interrupt.is_set() {
                 return Ok(());
+            }
+            if let Some(count) = lines.left_out(Instant::now()) {
+                print_left_out(count, json);
             }
             let Some(request) = next_request(&requests)? else {
                 continue;
@@ -67,7 +75,8 @@ pub(crate) fn run(arguments: &Serve, json: bool) -> Outcome {
             let (service, bytes) = match begun {
                 Ok(begun) => begun,
                 Err(why) => {
-                    refuse(request, why, json);
+                    let print = lines.next(Instant::now());
+                    refuse(request, why, print, json);
                     continue;
                 }
             };
@@ -161,10 +170,61 @@ fn begin(
     Ok((service, bytes))
 }
 
-fn refuse(request: ConnRequest, Refused(why, text): Refused, json: bool) {
+/// The lines about refused requests of the present [`PERIOD`].
+#[derive(Debug)]
+struct Lines {
+    begun: Instant,
+    printed: u32,
+    left_out: u64,
+}
+
+impl Lines {
+    fn new(now: Instant) -> Self {
+        Self {
+            begun: now,
+            printed: 0,
+            left_out: 0,
+        }
+    }
+
+    /// Returns whether the next line is printed; else it is counted. [`Lines::left_out`] comes first.
+    fn next(&mut self, now: Instant) -> bool {
+        if now.duration_since(self.begun) >= PERIOD {
+            *self = Self::new(now);
+        }
+        let prints = self.printed < MAX_LINES;
+        if prints {
+            self.printed += 1;
+        } else {
+            self.left_out += 1;
+        }
+        prints
+    }
+
+    /// Returns how many lines were left out, once, when the period is over.
+    fn left_out(&mut self, now: Instant) -> Option<u64> {
+        let is_over = self.left_out > 0 && now.duration_since(self.begun) >= PERIOD;
+        is_over.then(|| std::mem::replace(self, Self::new(now)).left_out)
+    }
+}
+
+fn print_left_out(count: u64, json: bool) {
+    if json {
+        crate::out::json(&json!({ "more_refused": count }), true);
+    } else {
+        let requests = plural(count as usize, "more request", "more requests");
+        println!("{requests} refused within {} s", PERIOD.as_secs());
+    }
+}
+
+/// Refuses the request, and says so here if it may `print`.
+fn refuse(request: ConnRequest, Refused(why, text): Refused, print: bool, json: bool) {
     let client = request.remote();
     // A client that has gone away needs no answer.
     let _ = request.reject(&Answer::Refused(why).to_bytes());
+    if !print {
+        return;
+    }
     if json {
         let value = json!({ "client": client, "refused": text });
         crate::out::json(&value, true);
@@ -207,6 +267,22 @@ fn print(visit: &Visit, json: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flood_of_refused_requests_prints_a_hundred_lines_a_minute() {
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let mut lines = Lines::new(begun);
+        let printed = (0..1000).filter(|_| lines.next(after(1))).count();
+        assert_eq!(printed, MAX_LINES as usize);
+        assert_eq!(lines.left_out(after(59)), None);
+        assert_eq!(lines.left_out(after(60)), Some(900));
+        assert_eq!(lines.left_out(after(61)), None);
+        assert!(lines.next(after(62)));
+        // Few requests leave nothing out.
+        assert_eq!(lines.left_out(after(600)), None);
+        assert!(lines.next(after(600)));
+    }
 
     #[test]
     fn the_commands_for_the_other_side_name_the_ia() {

@@ -1,6 +1,8 @@
 //! Pure translation between verbs and DAT values. Errors are errno values: verbs' data path calls *return* them, its
 //! other calls set `errno`, and the code at the call passes the right one.
 
+use std::net::SocketAddr;
+
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::flags::MemPriv;
@@ -144,6 +146,21 @@ pub(crate) const fn listening(errno: i32) -> Error {
     }
 }
 
+/// Returns why a TCP socket cannot listen at `at`, and what helps.
+pub(crate) fn tcp_listening_text(at: SocketAddr, errno: i32) -> String {
+    let what = format!("cannot listen on {at}: {}", text(errno));
+    match errno {
+        libc::EADDRINUSE => format!("{what}; choose another qualifier"),
+        libc::EADDRNOTAVAIL => format!(
+            "{what}; the address that the IA was opened with is not on this machine any more: close the IA and open it again"
+        ),
+        libc::EACCES => {
+            format!("{what}; ports below 1024 need CAP_NET_BIND_SERVICE: choose another qualifier")
+        }
+        _ => what,
+    }
+}
+
 /// Logs that `call` failed and returns the code.
 #[cold]
 pub(crate) fn failed(call: &str, number: i32, what: Subtype) -> Error {
@@ -278,6 +295,14 @@ mod tests {
             Error::resource(Subtype::ResourceMemoryRegion)
         );
         assert_eq!(listening(libc::EADDRINUSE), Error::of(Kind::ConnQualInUse));
+        let at = SocketAddr::from(([192, 0, 2, 1], 80));
+        let helps = |errno| tcp_listening_text(at, errno);
+        assert!(helps(libc::EADDRINUSE).ends_with("choose another qualifier"));
+        let gone = helps(libc::EADDRNOTAVAIL);
+        assert!(
+            gone.contains("open it again") && !gone.contains("qualifier"),
+            "{gone}"
+        );
         assert!(registration_text(4096, 1, libc::ENOMEM).contains("ulimit -l"));
         assert!(registration_text(4096, 0, libc::EINVAL).contains("length 0"));
     }

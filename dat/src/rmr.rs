@@ -108,7 +108,8 @@ impl Rmr {
 
     /// Opens `range` of `region` to peers with `access`, instead of the range that was open before (dat_rmr_bind). The completion is
     /// reported to the request dispatcher of `ep` with `cookie`; send the returned segment to the peer after it. A window for an
-    /// endpoint ([`Pz::create_rmr_for_ep`]) is open to the peer of `ep` only.
+    /// endpoint ([`Pz::create_rmr_for_ep`]) is open to the peer of `ep` only. Before it is bound on another endpoint it is to be
+    /// unbound on that of the former bind; else the bind may fail, and end the connection of `ep`.
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).

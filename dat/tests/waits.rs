@@ -1,5 +1,6 @@
 //! Waits on a dispatcher that begin with a look at its queue.
 
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -54,8 +55,11 @@ fn a_wait_that_is_refused_takes_no_event() {
 }
 
 /// Creates and drops this many endpoints, each with a receive that may have had an event; `look` looks at their queue after each.
-/// Returns how many the adapter has created.
+/// Returns how many the adapter has created. Handles are those of the process, and one that is used again while another test has not looked
+/// at its queue costs a further creation: so one test at a time creates endpoints.
 fn creations(rounds: u64, look: impl Fn(&Evd)) -> u64 {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let ia = Ia::open("softrxe-lo").expect("opens");
     let pz = ia.create_pz().expect("a PZ");
     let streams = Streams::DTO | Streams::CONNECTION | Streams::SOFTWARE;

@@ -19,7 +19,7 @@ use crate::error::{Error, Kind, Result, Subtype};
 use crate::evd::{Enqueued, Evd, ExpectedEvent, Feed, RequestWatch};
 use crate::event::{ConnectionEvent, Event};
 use crate::private_data::{PrivateData, check_length};
-use crate::timer;
+use crate::timer::{self, Pending};
 use crate::transport::{Connect, Token, Transport};
 use crate::upcall::ConnOutcome;
 use crate::use_count::Claim;
@@ -39,6 +39,8 @@ pub(super) struct Connection<T: Transport> {
     pub(super) connect_feed: Option<Feed<T>>,
     /// Announcement of the coming event to the connect EVD, during an attempt to connect.
     expected: Option<ExpectedEvent<T>>,
+    /// Timeout of an attempt to connect.
+    timeout: Option<Pending>,
     /// Watch on the completion queue of the requests during a graceful disconnect.
     pub(super) request_watch: Option<RequestWatch<T>>,
     /// Internal EVD for completions that need a completion queue, although the consumer gave no EVD for them.
@@ -99,6 +101,7 @@ impl<T: Transport> Default for Connection<T> {
             request_feed: None,
             connect_feed: None,
             expected: None,
+            timeout: None,
             request_watch: None,
             internal_evd: InternalEvd(None),
             remote: None,
@@ -238,13 +241,15 @@ impl<T: Transport> Ep<T> {
         let called = T::connect(&adapter, &checkout.qp, &connect);
         if let Some(mut side) = self.finish_call(&checkout, called)? {
             side.connects += 1;
+            // It may be over already, and another one begun.
+            if self.state.is(EpState::ActiveConnectionPending)
+                && self.head.token(self.index()) == token
+            {
+                let end = move || Self::handle_input(token, Input::TimedOut, None);
+                side.timeout = timeout.map(|timeout| Pending::new(timeout, end));
+            }
         }
         ia.count(IaCounter::CmReqTx);
-        if let Some(timeout) = timeout {
-            timer::after(timeout, move || {
-                Self::handle_input(token, Input::TimedOut, None);
-            });
-        }
         Ok(())
     }
 
@@ -367,6 +372,7 @@ impl<T: Transport> Ep<T> {
         }
         if !step.next.is_attempt() {
             side.expected = None;
+            side.timeout = None;
         }
         if step.next != EpState::DisconnectPending {
             side.request_watch = None;

@@ -21,7 +21,6 @@ use crate::flags::CompletionFlags;
 use crate::iov::Iov;
 use crate::timer;
 use crate::transport::{Connect, Op, Request, Token, Transport};
-use crate::upcall::DatagramOutcome;
 
 /// Bit of [`Ep::datagrams_since`] that is set for the service type UD; the lower ones are a generation.
 const SINCE: u64 = 1 << 32;
@@ -86,9 +85,7 @@ impl<T: Transport> Ep<T> {
         }
         self.ia().count(IaCounter::CmAhReqTx);
         if let Some(timeout) = timeout {
-            timer::after(timeout, move || {
-                Ah::<T>::lookup_ended(token, DatagramOutcome::Failed);
-            });
+            Ah::<T>::limit_lookup(token, timeout);
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use super::{Evd, Inner};
 use crate::error::{Error, Result, Subtype};
 use crate::flags::{CompletionFlags, EvdFlags};
 use crate::head::raw;
+use crate::ia::Ia;
 use crate::transport::Transport;
 use crate::use_count::Claim;
 
@@ -46,6 +47,11 @@ impl<T: Transport> Feed<T> {
         let expected = (inner.cq_reserved - self.depth).saturating_add(depth);
         if expected > inner.cq_depth {
             let doubled = expected.max(inner.cq_depth.saturating_mul(2));
+            // Where the device has a limit, a longer queue fails, and this one would grow by one endpoint at a time from there on.
+            let doubled = match Ia::<T>::of(&self.evd.head).attributes() {
+                Ok(attr) if expected <= attr.max_evd_qlen => doubled.min(attr.max_evd_qlen),
+                _ => doubled,
+            };
             let grown = T::resize_cq(&cq, doubled).map(|()| doubled);
             inner.cq_depth = grown
                 .or_else(|_| T::resize_cq(&cq, expected).map(|()| expected))

@@ -19,7 +19,7 @@ use dat_core::arenas::Arenas;
 use dat_core::attr::{AdapterAttr, EpAttr, SrqAttr};
 use dat_core::cr::Cr;
 use dat_core::ep::{Ep, EpParts, EpState};
-use dat_core::error::{Error, Kind, Result};
+use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::evd::{Evd, EventSink};
 use dat_core::event::{ConnectionEvent, Dto, DtoOp, DtoStatus, Event};
 use dat_core::flags::{CompletionFlags, EvdFlags, MemPriv, VaType};
@@ -34,6 +34,8 @@ use dat_core::transport::{
 use dat_core::upcall::{Arrival, ConnOutcome, Fault, Upcalls};
 use parking_lot::{Condvar, Mutex};
 
+/// Longest completion queue.
+pub const MAX_CQ: u32 = 2000;
 /// Address at which RDMA fails with a remote access error.
 pub const BAD_ADDRESS: u64 = 0xbad;
 /// Qualifier that never answers.
@@ -51,6 +53,8 @@ pub struct Adapter {
     pub hold: AtomicBool,
     /// Calls of `poll_cq`.
     pub polls: AtomicU32,
+    /// Calls of `resize_cq`.
+    pub resizes: AtomicU32,
     pub qps: Mutex<Vec<Weak<Qp>>>,
     gate: Mutex<Option<Gate>>,
 }
@@ -344,6 +348,7 @@ impl Transport for Fake {
             upcalls,
             hold: AtomicBool::new(false),
             polls: AtomicU32::new(0),
+            resizes: AtomicU32::new(0),
             qps: Mutex::new(Vec::new()),
             gate: Mutex::new(None),
         })
@@ -360,7 +365,7 @@ impl Transport for Fake {
         attr.max_rdma_read_in = 16;
         attr.max_rdma_read_out = 16;
         attr.max_evds = 1000;
-        attr.max_evd_qlen = 1000;
+        attr.max_evd_qlen = MAX_CQ;
         attr.max_iov = 8;
         attr.max_iov_rdma_read = 8;
         attr.max_iov_rdma_write = 8;
@@ -405,6 +410,10 @@ impl Transport for Fake {
     }
 
     fn resize_cq(cq: &Cq, depth: u32) -> Result<()> {
+        cq.adapter.resizes.fetch_add(1, Ordering::Relaxed);
+        if depth > MAX_CQ {
+            return Err(Error::resource(Subtype::ResourceTevd));
+        }
         cq.depth.store(depth, Ordering::Relaxed);
         Ok(())
     }

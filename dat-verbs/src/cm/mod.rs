@@ -7,7 +7,6 @@
 
 pub(crate) mod addr;
 pub(crate) mod connect;
-pub(crate) mod forked;
 pub(crate) mod listener;
 pub(crate) mod rdma;
 pub(crate) mod request;

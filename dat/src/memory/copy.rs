@@ -5,8 +5,12 @@
 //! into assembly; it may do what the processor allows, and every processor gives each byte one of the values that were stored there.
 //! So its effect is that of relaxed atomic accesses of each byte, which never race. On other processors, under miri, and with
 //! `--cfg udapl_bytewise` (for ThreadSanitizer, which does not see assembly either) the copies are such atomic accesses.
+//!
+//! A [`word`] is the exception: the program accesses it by Rust's atomics. Rust has no rule for a race of atomic accesses of different sizes.
+//! So on x86-64 single bytes are loaded by assembly, too. Elsewhere a copy that overlaps a word which another thread changes relies on
+//! the processor, which gives each byte a value that was stored there.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 #[cfg(all(target_arch = "x86_64", not(miri), not(udapl_bytewise)))]
 #[path = "copy_x86_64.rs"]
@@ -53,5 +57,5 @@ pub(crate) unsafe fn word<'a>(at: *mut u8) -> &'a AtomicU64 {
 #[inline]
 pub(crate) unsafe fn load(at: *mut u8) -> u8 {
     // SAFETY: the caller's promise.
-    unsafe { std::sync::atomic::AtomicU8::from_ptr(at) }.load(Ordering::Acquire)
+    unsafe { machine::load(at) }
 }

@@ -29,3 +29,12 @@ pub(super) unsafe fn write(to: *mut u8, from: *const u8, length: usize) {
         }
     }
 }
+
+/// Loads one byte with acquire ordering.
+///
+/// # Safety
+/// `from` is valid.
+pub(super) unsafe fn load(from: *const u8) -> u8 {
+    // SAFETY: the caller's promise.
+    unsafe { AtomicU8::from_ptr(from.cast_mut()) }.load(Ordering::Acquire)
+}

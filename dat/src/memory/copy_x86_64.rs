@@ -25,6 +25,21 @@ pub(super) unsafe fn write(to: *mut u8, from: *const u8, length: usize) {
     unsafe { copy(from, to, length) }
 }
 
+/// Loads one byte. Loads of x86-64 acquire.
+///
+/// # Safety
+/// `from` is valid.
+#[inline]
+pub(super) unsafe fn load(from: *const u8) -> u8 {
+    let byte;
+    // SAFETY: the caller's promise; accesses of memory do not move across the assembly, which may access any.
+    unsafe {
+        asm!("mov {x}, [{from}]", x = out(reg_byte) byte, from = in(reg) from,
+            options(nostack, preserves_flags));
+    }
+    byte
+}
+
 /// Copies. The ranges do not overlap.
 #[inline]
 unsafe fn copy(mut from: *const u8, mut to: *mut u8, mut length: usize) {

@@ -197,6 +197,11 @@ impl Fabric {
                     } else {
                         immediate
                     };
+                    let length = if planted(Planted::ImmediateWithoutLength) {
+                        0
+                    } else {
+                        length
+                    };
                     let delivery = Delivery {
                         op: DtoOp::ReceiveRdmaImmediate,
                         length: length as u32,

@@ -102,6 +102,7 @@ faults! {
     SharedNotServed "shared-not-served": "A message that waits is not delivered when a receive is posted to the shared queue.";
     WrongPeerAddress "wrong-peer-address": "A request arrives with the address 0.0.0.0.";
     AtomicNeedsNoRight "atomic-needs-no-right": "An atomic operation needs no right.";
+    ImmediateWithoutLength "immediate-without-length": "The completion of a write with immediate data reports a length of 0.";
     ImmediateSwapped "immediate-swapped": "Immediate data arrives in the other byte order.";
     EmptyNeedsKey "empty-needs-key": "An RDMA Write of no bytes fails without a valid key.";
     MessageStays "message-stays": "A message leaves 4 KiB of memory.";

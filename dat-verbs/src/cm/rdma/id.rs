@@ -6,9 +6,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use dat_handshake::rdma_cm;
+use dat_os::close_on_fork;
 
 use crate::cm::addr::{self, CAddr};
-use crate::cm::forked;
 use crate::epoll;
 use crate::sys::{self, rdma_port_space};
 
@@ -28,7 +28,9 @@ impl Channel {
         let channel = NonNull::new(channel).ok_or_else(sys::errno)?;
         let channel = Self(channel);
         dat_os::descriptor::set_nonblocking(channel.fd());
-        forked::track(channel.fd());
+        // A child that is forked before this keeps the channel.
+        let tracked = close_on_fork::track(channel.fd());
+        tracked.map_err(|error| error.raw_os_error().unwrap_or(0))?;
         Ok(channel)
     }
 
@@ -44,7 +46,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        forked::untrack(self.fd());
+        close_on_fork::untrack(self.fd());
         // SAFETY: every id of the channel holds an Arc of it, so none is left.
         unsafe { sys::rdma_destroy_event_channel(self.raw()) };
     }

@@ -11,13 +11,13 @@ use dat_arena::Mutex;
 use dat_core::error::{Result, Subtype};
 use dat_core::transport::Token;
 use dat_core::upcall::Arrival;
+use dat_os::close_on_fork::CloseOnFork;
 
 use crate::adapter::{EventHandler, EventTarget, Shared};
 use crate::cm::addr;
-use crate::cm::forked;
 use crate::cm::socket::manager::SocketManager;
 use crate::cm::socket::request::{ConnRequest, refuse};
-use crate::cm::socket::stream::{Received, Stream, set_listen_options};
+use crate::cm::socket::stream::{Received, Stream, listen};
 use crate::cm::socket::wire::{Message, Operation, RELIABLE, Reader};
 use crate::cm::socket::{PORT_OFFSET, service};
 use crate::convert;
@@ -31,7 +31,7 @@ const MAX_PARTIAL: usize = 64;
 
 /// A listening socket.
 pub(crate) struct ListenSocket {
-    listener: TcpListener,
+    listener: CloseOnFork<TcpListener>,
     /// Local address of the socket.
     local: SocketAddr,
     token: Token,
@@ -69,17 +69,13 @@ impl Listener {
             None => addr::socket(ip, 0, scope),
         };
         let failed = |e: io::Error| {
-            tracing::warn!(
-                "cannot listen on {at}: {e}; if the port is in use, choose another qualifier"
-            );
-            convert::listening(e.raw_os_error().unwrap_or(0))
+            let errno = e.raw_os_error().unwrap_or(0);
+            tracing::warn!("{}", convert::tcp_listening_text(at, errno));
+            convert::listening(errno)
         };
-        let listener = TcpListener::bind(at).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        set_listen_options(listener.as_raw_fd());
+        let listener = listen(at).map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
         let key = shared.new_key();
-        forked::track(listener.as_raw_fd());
         let socket = Arc::new(ListenSocket {
             listener,
             local,
@@ -105,12 +101,6 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.shared.remove(self.socket.key);
         self.shared.epoll.remove(self.socket.listener.as_raw_fd());
-    }
-}
-
-impl Drop for ListenSocket {
-    fn drop(&mut self) {
-        forked::untrack(self.listener.as_raw_fd());
     }
 }
 

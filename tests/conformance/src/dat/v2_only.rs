@@ -251,6 +251,17 @@ impl Dat {
         Ok((kind as u32, dto.status, value as u32))
     }
 
+    /// Calls dat_evd_wait for a completion of the IB extension; returns its length.
+    ///
+    /// # Errors
+    /// The code of dat_evd_wait.
+    pub fn evd_wait_length(&self, evd: usize, microseconds: u32) -> Result<u32, u32> {
+        let (event, _) = self.wait(evd, microseconds, 1)?;
+        // SAFETY: the event of a completion has this field; all are plain words.
+        let dto = unsafe { event.event_data.dto_completion_event_data };
+        Ok(dto.transfered_length)
+    }
+
     /// Calls dat_lmr_create with `DAT_VA_TYPE_ZB`.
     ///
     /// # Errors

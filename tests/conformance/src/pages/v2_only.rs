@@ -25,7 +25,10 @@ statements! {
     "dat_ib_post_fetch_and_add": "The operand is added to the peer's word, and the result is its former value." => fetch_and_add;
     "dat_ib_post_cmp_and_swap": "The peer's word is replaced if it equals the operand." => compare_and_swap;
     "dat_ib_post_fetch_and_add": "The peer's memory needs DAT_IB_MEM_PRIV_REMOTE_ATOMIC: without it the word stays, and the connection breaks." => atomic_right;
+    "dat_ib_post_fetch_and_add": "Local memory that has not 8 bytes is DAT_LENGTH_ERROR." => atomic_length;
+    "dat_ib_post_cmp_and_swap": "Local memory that has not 8 bytes is DAT_LENGTH_ERROR." => swap_length;
     "dat_ib_post_rdma_write_immed": "The completion of the receive has the immediate data." => immediate_data;
+    "dat_ib_post_rdma_write_immed": "The completion of the receive has the number of bytes written." => immediate_length;
     "dat_ib_post_rdma_write_immed": "The bytes are in the peer's memory, and its receive completes." => write_immediate;
     "dat_ib_open_query": "It returns an IA's attributes without dat_ia_open." => open_query;
     "dat_ib_close_query": "The handle of dat_ib_open_query is destroyed." => close_query;
@@ -255,6 +258,30 @@ fn fetch_and_add(dat: &Dat) -> Check {
     same(&seen, &(7, 12), "result and new value of the remote word")
 }
 
+fn atomic_length(dat: &Dat) -> Check {
+    wrong_lengths(dat, Extension::FETCH_AND_ADD, &[5])
+}
+
+fn swap_length(dat: &Dat) -> Check {
+    wrong_lengths(dat, Extension::CMP_AND_SWAP, &[7, 9])
+}
+
+/// Posts an atomic operation with local memory that is too short, and with some that is too long.
+fn wrong_lengths(dat: &Dat, extension: Extension, operands: &[u64]) -> Check {
+    let pair = Pair::connected(dat)?;
+    let far = pair.b.memory(8, ATOMIC)?;
+    far.set_word(7);
+    let remote = far.remote();
+    for length in [4, 16] {
+        let local = pair.a.memory(length, ALL)?.local();
+        let mut arguments = operands.to_vec();
+        arguments.extend([&raw const local as u64, 1, &raw const remote as u64, 0]);
+        let code = dat.extension(pair.from, extension, &arguments);
+        refused(code, Kind::LengthError, extension.name)?;
+    }
+    same(&far.word(), &7, "the remote word after a refused operation")
+}
+
 fn compare_and_swap(dat: &Dat) -> Check {
     let seen = atomic(dat, Extension::CMP_AND_SWAP, &[7, 9], 7)?;
     same(
@@ -291,6 +318,13 @@ fn immediate_data(dat: &Dat) -> Check {
     let expected = (ib_ext_type::RDMA_WRITE_IMMED_DATA, 0, 0xfeed);
     let what = "type, status and immediate data of the completion";
     same(&seen, &expected, what)
+}
+
+fn immediate_length(dat: &Dat) -> Check {
+    let pair = Pair::connected(dat)?;
+    written_with_immediate(&pair)?;
+    let length = expect_ok(dat.evd_wait_length(pair.b.recv, TIMEOUT), "dat_evd_wait")?;
+    same(&length, &64, "transfered_length of the completion")
 }
 
 fn write_immediate(dat: &Dat) -> Check {

@@ -50,8 +50,8 @@ pub struct Plan {
     pub pages: Vec<String>,
     /// Only the statements with these texts; all if there is none.
     pub says: Vec<String>,
-    /// Longest time without progress: a statement may last longer if it reports progress. Also the time limit of loading the provider
-    /// and opening the IA.
+    /// Longest time without progress: a statement may last longer if it reports progress. Also the time limit of loading the provider,
+    /// opening the IA and closing it again.
     pub timeout: Duration,
 }
 

@@ -224,7 +224,7 @@ impl Run {
     fn end(&mut self, stage: &Stage, outcome: Outcome) -> Result<Option<Judgement>, SuiteError> {
         match *stage {
             Stage::Opening => Err(SuiteError::Unusable(format!(
-                "loading the provider and opening the IA: {}",
+                "loading the provider, opening the IA and closing it again: {}",
                 outcome.why().unwrap_or_default()
             ))),
             Stage::Testing(statement, since) => {

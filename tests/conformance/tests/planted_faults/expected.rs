@@ -471,6 +471,12 @@ pub(crate) const EXPECTED: &[(&str, &str, &str, &str)] = &[
         "broken",
     ),
     (
+        "immediate-without-length",
+        "dat_ib_post_rdma_write_immed",
+        "The completion of the receive has the number of bytes written.",
+        "broken",
+    ),
+    (
         "immediate-swapped",
         "dat_ib_post_rdma_write_immed",
         "The completion of the receive has the immediate data.",
