@@ -349,7 +349,7 @@ impl File<'_> {
         }
         if let (true, Some(_)) = (device.is_empty(), &port) {
             let kind = ConfErrorKind::Toml("params has a port and no device".into());
-            return Err((places_span(table), kind));
+            return Err((first_key_span(table), kind));
         }
         let first = [device, port.unwrap_or_default()];
         let first = first.into_iter().filter(|word| !word.is_empty());
@@ -420,7 +420,7 @@ fn in_order<'a, 'b>(
 }
 
 /// Returns the span of a table's first key.
-fn places_span(table: &DeTable<'_>) -> Range<usize> {
+fn first_key_span(table: &DeTable<'_>) -> Range<usize> {
     table.iter().next().map_or(0..0, |(key, _)| key.span())
 }
 
