@@ -146,7 +146,8 @@ fn preempted() -> bool {
     COUNTED.replace(preemptions) != preemptions
 }
 
-/// Returns a number that no other living thread has; 0 in a thread that is about to end.
+/// Returns a number that no other living thread has; 0 in a thread that is about to end. `std::thread::current` allocates, and ends the
+/// process where no memory is left.
 #[must_use]
 pub fn thread() -> usize {
     thread_local! {
