@@ -1,15 +1,16 @@
 //! Invalidates handles after fork(2). A child inherits its parent's handles, but the device, the sockets and the connections
 //! behind them belong to the parent. So every handle is dead in the child, which may open IAs of its own.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use dat_core::transport::Transport;
+use dat_os::mutex::lock;
 
 /// Registers the fork handler that invalidates the handles of `T` in children, once.
 pub(crate) fn invalidate_in_children<T: Transport>() {
     static REGISTERED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     let child = disown::<T> as unsafe extern "C" fn();
-    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut registered = lock(&REGISTERED);
     if registered.contains(&(child as usize)) {
         return;
     }

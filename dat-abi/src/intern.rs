@@ -5,10 +5,11 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_void};
 use std::net::IpAddr;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex};
 
 use dat_core::ia::Ia;
 use dat_core::transport::Transport;
+use dat_os::mutex::lock;
 
 use crate::sockaddr::{self, SockAddr};
 use crate::types::{DatIaAddressPtr, DatNamedAttr};
@@ -33,7 +34,7 @@ pub(crate) fn table<T: 'static, Table: 'static>(
     major: u32,
     make: impl FnOnce(*const c_char) -> Table,
 ) -> usize {
-    let mut interned = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut interned = lock(&TABLES);
     *interned
         .entry((name.to_owned(), major, TypeId::of::<T>()))
         .or_insert_with(|| {
@@ -53,7 +54,7 @@ pub(crate) fn address(ip: Option<IpAddr>, scope: u32) -> DatIaAddressPtr {
 /// Returns a pointer to a `sockaddr_in` or `sockaddr_in6` with a port, as [`address`] does.
 pub(crate) fn address_with_port(ip: Option<IpAddr>, scope: u32, port: u16) -> DatIaAddressPtr {
     let scope = sockaddr::link_scope(ip, scope);
-    let mut interned = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut interned = lock(&ADDRESSES);
     let at = *interned.entry((ip, scope, port)).or_insert_with(|| {
         let c_address: &'static mut SockAddr =
             Box::leak(Box::new(sockaddr::c_address(ip, scope, port)));
@@ -70,7 +71,7 @@ pub(crate) fn scope_of<T: Transport>(ia: &Ia<T>) -> u32 {
 /// Returns a pointer to a `DAT_COMM` with this content, for `DAT_CSP_PARAM`.
 pub(crate) fn comm(comm: DatComm) -> *mut DatComm {
     static COMMS: Interned<[i32; 3]> = LazyLock::new(Mutex::default);
-    let mut interned = COMMS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut interned = lock(&COMMS);
     let key = [comm.domain, comm.r#type, comm.protocol];
     let at = *interned
         .entry(key)
@@ -80,7 +81,7 @@ pub(crate) fn comm(comm: DatComm) -> *mut DatComm {
 
 /// Returns a pointer to the array of these named attributes, in order.
 pub(crate) fn named(attributes: &[(String, String)]) -> *mut DatNamedAttr {
-    let mut interned = ATTRIBUTES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut interned = lock(&ATTRIBUTES);
     if let Some(at) = interned.get(attributes) {
         return *at as *mut DatNamedAttr;
     }

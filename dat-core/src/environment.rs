@@ -2,7 +2,9 @@
 //! honours those that it has a setting for; each other one causes one warning that it has no effect.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use dat_os::mutex::lock;
 
 /// An environment variable of DAPL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,10 +78,7 @@ pub fn ignored(honoured: &[&str], env: impl Fn(&str) -> Option<String>) -> Vec<V
 pub fn report(honoured: &[&str], env: impl Fn(&str) -> Option<String>) {
     static REPORTED: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     for variable in ignored(honoured, env) {
-        let first = REPORTED
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(variable.name);
+        let first = lock(&REPORTED).insert(variable.name);
         if first {
             tracing::warn!(
                 "{} is set and has no effect: {}",

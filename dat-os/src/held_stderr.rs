@@ -13,7 +13,7 @@ pub struct HeldStderr {
 }
 
 impl HeldStderr {
-    /// Begins.
+    /// Begins to keep what is written to standard error.
     ///
     /// # Errors
     /// Those of the system calls: standard error is closed, or there is no descriptor left. Nothing is kept then.
@@ -27,7 +27,7 @@ impl HeldStderr {
         Ok(Self { before, kept })
     }
 
-    /// Ends, and returns what was written.
+    /// Restores standard error, and returns what was written meanwhile.
     #[must_use]
     pub fn end(mut self) -> String {
         let mut bytes = Vec::new();

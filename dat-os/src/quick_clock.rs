@@ -1,9 +1,9 @@
 //! A clock for calls that cannot afford clock_gettime(2): the processor's counter of ticks, corrected by the monotonic clock.
 //!
 //! clock_gettime(2) waits until all earlier instructions have ended before it reads the counter, and so costs a call that takes 100 ns a
-//! fifth of its time. Here the counter alone is read, without an order. The monotonic clock is read every 50 us. So the time
-//! is wrong by some nanoseconds where the counter runs evenly. Where it does not, for example after the system was suspended, it is wrong by 50 us at
-//! most.
+//! fifth of its time. Here the counter alone is read, without an order, and the monotonic clock every 50 us. Where the counter runs
+//! evenly, the time is wrong by some nanoseconds. Where it does not, for example after the system was suspended, it is wrong by 50 us
+//! at most.
 //!
 //! Only x86-64 has it, and only where the kernel takes the counter for its own clock. Elsewhere each reading is one of the monotonic clock.
 

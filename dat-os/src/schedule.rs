@@ -146,6 +146,18 @@ fn preempted() -> bool {
     COUNTED.replace(preemptions) != preemptions
 }
 
+/// Returns a number that no other living thread has; 0 in a thread that is about to end. `std::thread::current` allocates, and ends the
+/// process where no memory is left.
+#[must_use]
+pub fn thread() -> usize {
+    thread_local! {
+        static PLACE: u8 = const { 0 };
+    }
+    PLACE
+        .try_with(|place| std::ptr::from_ref(place).addr())
+        .unwrap_or(0)
+}
+
 /// Returns how often the scheduler preempted the calling thread; a yield to another thread counts.
 #[must_use]
 pub fn preemptions() -> u64 {
@@ -255,6 +267,14 @@ mod tests {
                 stop.store(true, Ordering::Relaxed);
             });
         });
+    }
+
+    #[test]
+    fn threads_have_numbers_of_their_own() {
+        let own = thread();
+        assert_eq!(own, thread());
+        let other = std::thread::scope(|scope| scope.spawn(thread).join().unwrap());
+        assert!(own != 0 && other != 0 && own != other);
     }
 
     #[test]

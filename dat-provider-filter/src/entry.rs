@@ -1,7 +1,9 @@
 //! The entries of dat.conf that this library was initialised for.
 
 use std::ffi::{CString, c_char};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use dat_os::mutex::lock;
 
 use crate::fault::{self, Fault};
 use crate::filter::Filter;
@@ -37,7 +39,7 @@ impl Entry {
 static ENTRIES: Mutex<Vec<&'static Entry>> = Mutex::new(Vec::new());
 
 fn entries() -> MutexGuard<'static, Vec<&'static Entry>> {
-    ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&ENTRIES)
 }
 
 /// Adds an entry, unless it is there with the same parameters: a registry may initialise it again. Returns it.

@@ -4,10 +4,11 @@
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use dat_abi::types::DatHandle;
 use dat_abi::v2_0::table::DatProvider;
+use dat_os::mutex::lock;
 
 use crate::entry::Entry;
 use crate::inner::{self, Opened};
@@ -108,7 +109,7 @@ impl Instance {
         is_classic: bool,
     ) -> Option<&'static Self> {
         static NEW: Mutex<()> = Mutex::new(());
-        let _new = NEW.lock().unwrap_or_else(PoisonError::into_inner);
+        let _new = lock(&NEW);
         if let Some(old) = all().find(|i| ptr::eq(i.entry, entry) && ptr::eq(i.inner, inner)) {
             return Some(old);
         }
@@ -176,7 +177,7 @@ impl Instance {
     }
 
     fn open(&self) -> MutexGuard<'_, Vec<Opened>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
 
     /// Returns whether the provider below all filters is none of ours.

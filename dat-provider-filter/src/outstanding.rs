@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use dat_abi::types::{DatContext, DatHandle};
 use dat_abi::v2_0::types::DatDtoCompletionEventData;
+use dat_os::mutex::lock;
 use tracing::Span;
 
 use crate::filter::{Endpoint, Operation, Post, Queue, RECEIVES};
@@ -206,11 +207,7 @@ impl AllOutstanding {
     /// Forgets everything.
     pub(crate) fn clear_all(&self) {
         for shard in &self.shards {
-            shard
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .queues
-                .clear();
+            lock(shard).queues.clear();
         }
         self.endpoints
             .write()

@@ -326,10 +326,13 @@ impl Catalog {
             }
         };
         let hint = conf::suggest::hint(request.name, names);
-        let source = &self.source;
+        let (has, they) = match self.files.len() {
+            0 | 1 => ("has", "it has"),
+            _ => ("have", "they have"),
+        };
         let mut text = format!(
-            "{source} has no IA {:?}{hint}; it has: {list}",
-            request.name
+            "{} {has} no IA {:?}{hint}; {they}: {list}",
+            self.source, request.name
         );
         if let Some(alias) = self.alias(request.name) {
             text += &match self.fault_of(alias) {

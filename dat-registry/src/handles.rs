@@ -1,6 +1,8 @@
 //! IA handles of uDAPL 2.0: the consumer gets a small integer for the provider's pointer.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use dat_os::mutex::lock;
 
 use crate::registrations::Table;
 
@@ -15,7 +17,7 @@ pub struct OpenIa {
     pub table: Table,
 }
 
-/// A number.
+/// What a number stands for.
 #[derive(Debug)]
 enum Slot {
     Free,
@@ -50,7 +52,7 @@ impl Handles {
     }
 
     fn slots(&self) -> MutexGuard<'_, Vec<Slot>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.slots)
     }
 
     /// Adds an IA and returns its number.

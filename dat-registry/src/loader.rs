@@ -16,6 +16,8 @@ use dat_abi::types::DatProviderInfo;
 use dat_core::error::{Error, Subtype};
 use dat_core::reserve::{has_room, has_space};
 use dat_os::fork::Handler;
+use dat_os::mutex::lock;
+use dat_os::schedule::thread;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
 pub use crate::classic::AddProvider;
@@ -119,6 +121,13 @@ const PROVIDER_SPACE: usize = 64 << 20;
 /// Return code of `dat_rs_provider_init` where memory is short.
 const NO_MEMORY: Error = Error::resource(Subtype::ResourceMemory);
 
+/// Origin and name of an entry.
+type Key = (String, String);
+
+fn key(entry: &Entry) -> Key {
+    (entry.origin.to_string(), entry.name.clone())
+}
+
 /// State of an entry's library.
 #[derive(Debug)]
 enum State {
@@ -127,20 +136,11 @@ enum State {
     Ready,
 }
 
-/// Returns a number that no other living thread has. `std::thread::current` allocates, and ends the process where no memory is left.
-fn this_thread() -> usize {
-    thread_local! {
-        static HERE: u8 = const { 0 };
-    }
-    HERE.with(|here| std::ptr::from_ref(here).addr())
-}
-
 /// The libraries of entries. No lock is held while foreign code runs: the entry is marked as busy, and other threads that need it
 /// wait until the mark is removed.
 #[derive(Debug, Default)]
 pub struct Loader {
-    /// States by origin and name of the entry.
-    states: Mutex<HashMap<(String, String), State>>,
+    states: Mutex<HashMap<Key, State>>,
     changed: Condvar,
     open: Mutex<Vec<Initialised>>,
     /// Functions of our libraries that say whether a number is one of their handles (`dat_rs_owns`).
@@ -152,7 +152,7 @@ pub struct Loader {
 /// A library, with the info that `dat_provider_init` got and `dat_provider_fini` gets.
 #[derive(Debug)]
 struct Initialised {
-    key: (String, String),
+    key: Key,
     library: OpenLibrary,
     info: DatProviderInfo,
     /// The table that it registered for its entry, once an IA was opened through it.
@@ -179,8 +179,8 @@ impl Loader {
         self.classic.get_or_init(|| functions);
     }
 
-    fn states(&self) -> MutexGuard<'_, HashMap<(String, String), State>> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    fn states(&self) -> MutexGuard<'_, HashMap<Key, State>> {
+        lock(&self.states)
     }
 
     /// Loads the library of `entry` and runs its init, unless that succeeded before. A library name without a slash that the
@@ -194,13 +194,13 @@ impl Loader {
         add: AddProvider,
         folders: &[PathBuf],
     ) -> Result<(), LoadError> {
-        let key = (entry.origin.to_string(), entry.name.clone());
+        let key = key(entry);
         let mut states = self.states();
         loop {
             match states.get(&key) {
                 None => break,
                 Some(State::Ready) => return Ok(()),
-                Some(State::Busy(by)) if *by == this_thread() => {
+                Some(State::Busy(by)) if *by == thread() => {
                     return Err(LoadError::Recursive {
                         origin: entry.origin.to_string(),
                         library: entry.library.clone(),
@@ -214,7 +214,7 @@ impl Loader {
                 }
             }
         }
-        states.insert(key.clone(), State::Busy(this_thread()));
+        states.insert(key.clone(), State::Busy(thread()));
         drop(states);
         let done = self.initialise(entry, add, folders);
         let mut states = self.states();
@@ -257,10 +257,7 @@ impl Loader {
                     });
                 }
                 if let Ok(owns) = symbols.get::<Owns>(b"dat_rs_owns\0") {
-                    self.owners
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push(*owns);
+                    lock(&self.owners).push(*owns);
                 }
                 if let Ok(child) = symbols.get::<Handler>(b"dat_rs_forked\0") {
                     // A library of ours stays mapped.
@@ -275,8 +272,8 @@ impl Loader {
                 });
             }
         }
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (entry.origin.to_string(), entry.name.clone());
+        let mut open = lock(&self.open);
+        let key = key(entry);
         open.push(Initialised {
             key,
             library,
@@ -288,8 +285,8 @@ impl Loader {
 
     /// Records that the library of `entry` registered `table`.
     pub(crate) fn registered(&self, entry: &Entry, table: Table) {
-        let key = (entry.origin.to_string(), entry.name.clone());
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = key(entry);
+        let mut open = lock(&self.open);
         if let Some(one) = open.iter_mut().find(|one| one.key == key) {
             one.table.get_or_insert(table);
         }
@@ -297,8 +294,8 @@ impl Loader {
 
     /// Returns the tables that the libraries of other entries of this name and version registered.
     pub(crate) fn tables_of_others(&self, entry: &Entry) -> Vec<Table> {
-        let key = (entry.origin.to_string(), entry.name.clone());
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = key(entry);
+        let open = lock(&self.open);
         let (own, others): (Vec<_>, Vec<_>) = open
             .iter()
             .filter(|one| {
@@ -312,7 +309,7 @@ impl Loader {
 
     /// Returns true if `handle` belongs, alive or dead, to a library of ours that was loaded.
     pub fn owns(&self, handle: usize) -> bool {
-        let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let owners = lock(&self.owners);
         // SAFETY: the function only compares numbers, and its library stays mapped.
         owners.iter().any(|owns| unsafe { owns(handle) })
     }
@@ -331,7 +328,7 @@ impl Loader {
                 && one.info.name() == closed.name
                 && one.table == Some(closed.table)
         };
-        let initialised = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let initialised = || lock(&self.open);
         let key = {
             let open = initialised();
             let mut all = open.iter().filter(matches);
@@ -344,7 +341,7 @@ impl Loader {
             return;
         };
         match self.states().get_mut(&key) {
-            Some(state @ State::Ready) => *state = State::Busy(this_thread()),
+            Some(state @ State::Ready) => *state = State::Busy(thread()),
             _ => return,
         }
         if begin() {

@@ -1,7 +1,9 @@
 //! Function tables that are registered now, by a library that was loaded for an entry of dat.conf or by the program itself
 //! (dat_registry_add_provider).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use dat_os::mutex::lock;
 
 use crate::catalog::Request;
 
@@ -60,7 +62,7 @@ impl Registrations {
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Registered>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.list)
     }
 
     /// Adds a registration (dat_registry_add_provider).
@@ -98,10 +100,7 @@ impl Registrations {
     #[must_use]
     pub fn open(&self, request: &Request<'_>, others: &[Table]) -> Option<Table> {
         let mut list = self.list();
-        let unloading = self
-            .unloading
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let unloading = lock(&self.unloading);
         let fits = |r: &Registered| {
             !unloading.contains(&r.table)
                 && !others.contains(&r.table)
@@ -138,10 +137,7 @@ impl Registrations {
             .iter()
             .any(|r| r.table == table && r.name == name && r.open == 0);
         if idle {
-            self.unloading
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(table);
+            lock(&self.unloading).push(table);
         }
         idle
     }
@@ -149,10 +145,7 @@ impl Registrations {
     /// Removes the registration and the mark of a table whose library was unloaded.
     pub(crate) fn end_unload(&self, name: &str, table: Table) {
         self.list().retain(|r| r.table != table || r.name != name);
-        self.unloading
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|t| *t != table);
+        lock(&self.unloading).retain(|t| *t != table);
     }
 
     /// Returns a copy of the list.

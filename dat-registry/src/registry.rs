@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use dat_core::error::{Error, Kind, Subtype};
+use dat_os::mutex::lock;
 
 use crate::catalog::{Catalog, Request};
 use crate::classic::RegistryFunctions;
@@ -85,7 +86,7 @@ impl Registry {
     /// Sets the path of the library that this registry is part of. The registry then also looks for `../etc/dat.conf` and for
     /// provider libraries in `../lib`, seen from the library's folder.
     pub fn set_own_path(&self, library: PathBuf) {
-        *self.own_path.lock().unwrap_or_else(PoisonError::into_inner) = Some(library);
+        *lock(&self.own_path) = Some(library);
     }
 
     /// Sets the path for a registry that is part of the program itself. It does nothing in a process that gained rights at
@@ -107,10 +108,7 @@ impl Registry {
     }
 
     fn own_path(&self) -> Option<PathBuf> {
-        self.own_path
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.own_path).clone()
     }
 
     /// Returns the configuration, which is read once. After a failure the next call tries again.

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use dat_os::mutex::lock;
 use dat_registry::catalog::{Catalog, Request};
 use dat_registry::conf::{ConfError, ConfErrorKind, Entry, Origin, Place};
 use dat_registry::library::{self, Library, LibraryError};
@@ -85,7 +86,7 @@ fn hint(error: &LibraryError, entry: &Entry) -> String {
     if !matches!(error, LibraryError::Missing { .. }) {
         return String::new();
     }
-    let mut all = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = lock(&FOUND);
     let near = all
         .entry(entry.library.clone())
         .or_insert_with(|| library::nearest(&entry.library, &folders(entry)));

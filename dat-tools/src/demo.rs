@@ -173,8 +173,9 @@ pub(crate) fn peer(name: &str) -> Outcome {
 }
 
 fn accept(side: &Side, _listening: &Listener) -> Outcome {
-    let Event::Request(request) = side.connections.wait(TIMEOUT)? else {
-        return Err("the first event is no connection request".into());
+    let request = match side.connections.wait(TIMEOUT)? {
+        Event::Request(request) => request,
+        other => return Err(format!("waited for the connection request, got {other:?}").into()),
     };
     verify(
         "private data of the request",
@@ -339,8 +340,9 @@ fn measure(side: &Side, address: &str, qual: &str, results: &mut Results) -> Out
         .private_data(b"dat demo")
         .timeout(TIMEOUT)
         .start()?;
-    let Event::Established { private_data, .. } = side.connections.wait(TIMEOUT)? else {
-        return Err("the connection was not established".into());
+    let private_data = match side.connections.wait(TIMEOUT)? {
+        Event::Established { private_data, .. } => private_data,
+        other => return Err(format!("waited for the connection, got {other:?}").into()),
     };
     verify("private data of the answer", &private_data, b"welcome")?;
     results.row("connect", 0, 1, start.elapsed());

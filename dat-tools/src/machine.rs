@@ -155,7 +155,7 @@ fn verbs(folder: &Path, netdevs: &[Netdev]) -> Vec<Device> {
 }
 
 /// Returns the names in a folder in order; none if it is not there.
-fn names(folder: &Path) -> Vec<String> {
+pub(crate) fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
         .map(|entry| entry.file_name().to_string_lossy().into_owned())

@@ -53,7 +53,7 @@ fn a_list_shows_every_entry_with_its_reason() {
         "dat.conf:1: no file \"libno-such.so.2\" in",
         "u1.2",
         "is another name for old",
-        ":5:6: API version is missing",
+        ":5:6: the field \"API version\" is missing",
         ":2:1: warning: this entry is dead",
     ] {
         assert!(text.contains(part), "{text} lacks {part}");
@@ -495,7 +495,10 @@ fn what_is_written_is_described_as_json() {
     );
     assert_eq!(value["comments_left_out"], 1);
     let left_out = value["left_out"][0].as_str().expect("a message");
-    assert!(left_out.contains(":4:6: API version is missing"), "{value}");
+    assert!(
+        left_out.contains(":4:6: the field \"API version\" is missing"),
+        "{value}"
+    );
     assert!(
         value["text"]
             .as_str()

@@ -169,7 +169,9 @@ impl Rmr {
         })
     }
 
-    /// Closes the window (dat_rmr_bind of no bytes). The completion is reported to the request dispatcher of `ep` with `cookie`.
+    /// Closes the window (dat_rmr_bind of no bytes). The completion is reported to the request dispatcher of `ep` with `cookie`. If the
+    /// connection of `ep` has ended it is [`Flushed`](crate::DtoStatus::Flushed), and the window may stay open to the peers of other
+    /// endpoints until it is dropped or bound again.
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).

@@ -106,6 +106,8 @@ fn mistakes() -> Vec<Mistake> {
         classic("a quote that is not closed", line(7, "\"")),
         classic("text behind a quote", line(7, "\"\"x")),
         classic("typographic quotes", line(6, "“lo 0 engine=user”")),
+        classic("single quotes", line(6, "'lo 0 engine=user'")),
+        classic("commas between fields", good().replace(' ', ", ")),
         classic(
             "a line that a backslash continues",
             good().replace(" \"lo", " \\\n  \"lo"),
@@ -155,6 +157,7 @@ fn mistakes() -> Vec<Mistake> {
             "TOML: typographic quotes",
             table("").replace("\"a\"", "“a”"),
         ),
+        toml("TOML: `[ia]` behind `[[ia]]`", table("[ia]\nname = \"b\"")),
         toml("TOML: a string that is not closed", table("api = \"u2.0")),
         toml("TOML: an unknown key", table("tread_safe = true")),
         toml("TOML: no library", "[[ia]]\nname = \"a\"\n".to_owned()),

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use dat_abi::types::{DatBoolean, DatHandle};
 use dat_core::error::{Error, Kind, Result, Subtype};
+use dat_os::mutex::lock;
 use dat_registry::catalog::Request;
 use dat_registry::conf::Origin;
 use dat_registry::handles::OpenIa;
@@ -142,10 +143,7 @@ fn report(name: &str, error: &LookupError) {
 /// Further ones go to the log.
 fn say_first(kind: &str, text: &str) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let is_first = SAID
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .insert(kind.to_owned());
+    let is_first = lock(&SAID).insert(kind.to_owned());
     if is_first {
         dat_abi::log::say(text);
     } else {

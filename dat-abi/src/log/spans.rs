@@ -1,7 +1,9 @@
 //! Open spans: each becomes a line when it closes.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use dat_os::mutex::lock;
 
 use tracing::Metadata;
 use tracing::span::{Attributes, Id, Record};
@@ -30,7 +32,7 @@ struct Table {
 
 impl Spans {
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Adds a span with one handle.

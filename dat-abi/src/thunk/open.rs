@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard};
 
 use dat_core::error::{Error, Kind, Result};
 use dat_core::ia_params::IaParams;
+use dat_os::mutex::lock;
 
 use crate::boundary::{Version, count, guard_allocating, put, require};
 use crate::provider::{OpenRequest, OpenedIa, Provider};
@@ -25,7 +26,7 @@ type Entries = HashMap<(String, u32), Entry>;
 /// The entries that this shared object was initialised for.
 fn entries() -> MutexGuard<'static, Entries> {
     static ENTRIES: LazyLock<Mutex<Entries>> = LazyLock::new(Mutex::default);
-    ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&ENTRIES)
 }
 
 fn key(info: &DatProviderInfo) -> (String, u32) {

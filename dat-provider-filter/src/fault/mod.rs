@@ -8,13 +8,14 @@ mod script;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dat_abi::ret::DAT_SUCCESS;
 use dat_abi::types::{DatHandle, event_number};
 use dat_abi::v2_0::types::DatEvent;
+use dat_os::mutex::lock;
 use serde_json::json;
 
 use crate::filter::{Delivery, Endpoint, Filter, Operation, Post, Queue};
@@ -94,7 +95,7 @@ impl Fault {
     }
 
     fn age(&self) -> Duration {
-        let begun = *self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = *lock(&self.begun);
         begun.map_or(Duration::ZERO, |begun| begun.elapsed())
     }
 
@@ -139,7 +140,7 @@ impl Fault {
             "detail": detail,
         });
         tracing::debug!(fault = %line);
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = lock(&self.log);
         if log.is_none() {
             let file = self.file.replace("%p", &std::process::id().to_string());
             match OpenOptions::new()
@@ -274,8 +275,8 @@ impl Filter for Fault {
                 .iter()
                 .for_each(|seen| seen.store(0, Ordering::Relaxed));
             self.outstanding.clear_all();
-            *self.log.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            *lock(&self.log) = None;
+            *lock(&self.begun) = Some(Instant::now());
         }
     }
 

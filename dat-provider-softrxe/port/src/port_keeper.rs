@@ -11,8 +11,10 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use dat_os::mutex::lock;
 
 use crate::ROCE_PORT;
 use crate::address::to_c;
@@ -238,7 +240,7 @@ pub(crate) struct SharedKeptPorts(Arc<Mutex<KeptPorts>>);
 
 impl SharedKeptPorts {
     pub(crate) fn lock(&self) -> MutexGuard<'_, KeptPorts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -8,7 +8,9 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use dat_os::mutex::lock;
 
 use crate::fork::CloseOnFork;
 use crate::lock_memory::{is_memory, memory};
@@ -70,17 +72,13 @@ impl SharedSocket {
 
     /// Keeps the map of the holder's receive ring, which the holder sent.
     pub(crate) fn keep_ring(&self, map: CloseOnFork<OwnedFd>) {
-        *self.ring.lock().unwrap_or_else(PoisonError::into_inner) = Some(map);
+        *lock(&self.ring) = Some(map);
     }
 
     /// Makes this process, which has become the holder, the reader of the socket: the former holder's receive ring would go
     /// on taking datagrams. Those that are in it are received first.
     pub(crate) fn succeed(&self) {
-        let map = self
-            .ring
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let map = lock(&self.ring).take();
         if let Err(error) = self.socket.succeed(map) {
             tracing::warn!(%error, "datagrams that the former holder of the port had not read are lost");
         }

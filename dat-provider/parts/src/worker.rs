@@ -3,12 +3,13 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Mutex, MutexGuard, mpsc};
 use std::time::Duration;
 
 use dat_core::reserve::has_thread_room;
 use dat_core::transport::{Token, Transport};
 use dat_core::upcall::{Arrival, ConnOutcome, DatagramOutcome, Fault, Upcalls};
+use dat_os::mutex::lock;
 
 /// An upcall that the worker will make.
 pub struct Upcall<T: Transport> {
@@ -157,7 +158,7 @@ impl<T: Transport> Worker<T> {
     }
 
     fn queue(&self) -> MutexGuard<'_, Option<mpsc::Sender<Upcall<T>>>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     /// Starts the thread unless it runs; without it no event of a connection would be reported. For

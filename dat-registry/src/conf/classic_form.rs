@@ -84,16 +84,29 @@ fn line(
     parsed: &mut Parsed,
 ) -> Result<(), Fault> {
     if let Some((column, quote)) = mistakes::typographic_quote(code, &split) {
-        return Err((column, ConfErrorKind::TypographicQuote(quote)));
+        return Err((column, ConfErrorKind::WrongQuote(quote)));
     }
+    let single = mistakes::single_quote(&split);
     let added = split.and_then(|split| add(split.words, line, origin, parsed));
     added.map_err(|fault| {
         if mistakes::is_toml_line(code) {
             let column = 1 + code.chars().take_while(|c| c.is_whitespace()).count();
             return (column, ConfErrorKind::TomlLine);
         }
-        mistakes::continuation(code).map_or(fault, |column| (column, ConfErrorKind::Continued))
+        if let Some(column) = mistakes::continuation(code) {
+            return (column, ConfErrorKind::Continued);
+        }
+        match single {
+            Some(column) if is_about_words(&fault.1) => (column, ConfErrorKind::WrongQuote('\'')),
+            _ => fault,
+        }
     })
+}
+
+/// Returns true if a fault may come from a field that was split where it should not be.
+fn is_about_words(kind: &ConfErrorKind) -> bool {
+    use ConfErrorKind::{AfterQuote, Missing, OpenQuote, TooMany};
+    matches!(kind, AfterQuote(_) | Missing(_) | OpenQuote | TooMany(_))
 }
 
 /// Adds the entry or alias of a line.
@@ -279,7 +292,7 @@ mod tests {
         }
         let text = one(&good[..3].join(" ")).unwrap_err();
         assert!(
-            text.contains("1:18: default or nondefault is missing"),
+            text.contains("1:18: the field \"default or nondefault\" is missing"),
             "{text}"
         );
     }

@@ -57,10 +57,12 @@ pub enum ConfErrorKind {
     #[error("this quote is not closed on the line; write a second \" behind the last value")]
     OpenQuote,
     /// Text follows a closing quote without a blank.
-    #[error("a blank must follow a closing quote")]
-    AfterQuote,
+    #[error("a blank must follow a closing quote, not {0:?}")]
+    AfterQuote(char),
     /// The entry has fewer than eight fields.
-    #[error("{0} is missing; an entry has eight fields")]
+    #[error(
+        "the field {0:?} is missing; an entry has eight, of which an empty one is written \"\""
+    )]
     Missing(&'static str),
     /// The entry has more than eight fields.
     #[error("{0:?} is a ninth field; an entry has eight, put values with blanks in double quotes")]
@@ -108,9 +110,9 @@ pub enum ConfErrorKind {
         "this line has the classic form, and a file named *.toml is read as TOML; rename it (`dat convert` writes the TOML of it)"
     )]
     ClassicLine,
-    /// A field is in typographic quotes.
+    /// A field is in typographic or single quotes.
     #[error("{0} is no quote here; write \" instead")]
-    TypographicQuote(char),
+    WrongQuote(char),
     /// A backslash ends a line, as in a shell.
     #[error("a backslash continues no line; write the entry on one line")]
     Continued,

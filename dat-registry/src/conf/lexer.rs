@@ -53,7 +53,7 @@ pub(super) fn words(line: &str) -> Result<Split, (usize, ConfErrorKind)> {
                     && !c.is_whitespace()
                     && !matches!(c, '"' | '#')
                 {
-                    return Err((next + 1, ConfErrorKind::AfterQuote));
+                    return Err((next + 1, ConfErrorKind::AfterQuote(*c)));
                 }
             }
             _ => {
@@ -117,6 +117,6 @@ mod tests {
     fn faults_have_columns() {
         assert_eq!(words("a \"b c"), Err((3, ConfErrorKind::OpenQuote)));
         assert_eq!(words("\"a\\"), Err((1, ConfErrorKind::OpenQuote)));
-        assert_eq!(words("\"a\"b"), Err((4, ConfErrorKind::AfterQuote)));
+        assert_eq!(words("\"a\"b"), Err((4, ConfErrorKind::AfterQuote('b'))));
     }
 }

@@ -41,6 +41,14 @@ pub(super) fn typographic_quote<E>(line: &str, split: &Result<Split, E>) -> Opti
     .next()
 }
 
+/// Returns the column of the first field that begins with a single quote, as shells and TOML have them. Such a field is no fault by itself:
+/// DAPL takes it as it stands.
+pub(super) fn single_quote<E>(split: &Result<Split, E>) -> Option<usize> {
+    let bare = split.iter().flat_map(|split| &split.words);
+    let mut bare = bare.filter(|word| !word.quoted && word.text.starts_with('\''));
+    bare.next().map(|word| word.column)
+}
+
 /// Returns the first typographic quote of a text and its column.
 pub(super) fn quote_in(text: &str) -> Option<(usize, char)> {
     let mut columns = (1..).zip(text.chars());
@@ -129,6 +137,31 @@ mod tests {
         assert_eq!(said(inside, "t"), (1, vec![]));
         let toml = said("[[ia]]\nname = “a”\nlibrary = 'l'\n", "t.toml").1;
         assert!(toml[0].starts_with("t.toml:2:8: “ is no quote"), "{toml:?}");
+    }
+
+    #[test]
+    fn single_quotes_are_named_where_they_split_a_field() {
+        let (count, said_) = said("x u2.0 threadsafe default l v.1.0 'lo 0' ''", "t");
+        assert_eq!((count, said_.len()), (0, 1), "{said_:?}");
+        assert!(
+            said_[0].starts_with("t:1:35: ' is no quote here"),
+            "{said_:?}"
+        );
+        let kept = "x u2.0 threadsafe default l v.1.0 \"lo 0\" ''";
+        assert_eq!(said(kept, "t"), (1, vec![]));
+        let other = said("x 2.0 threadsafe default l v.1.0 lo ''", "t").1;
+        assert!(other[0].starts_with("t:1:3: API version"), "{other:?}");
+    }
+
+    #[test]
+    fn one_table_ia_beside_an_array_of_them_is_named() {
+        let one = "[ia]\nname = 'b'\n";
+        for (text, line) in [(format!("{TABLE}{one}"), 8), (format!("{one}{TABLE}"), 1)] {
+            let (count, said_) = said(&text, "t.toml");
+            assert_eq!((count, said_.len()), (0, 1), "{said_:?}");
+            let wants = format!("t.toml:{line}:1: ia is not an array of tables: write [[ia]]");
+            assert!(said_[0].starts_with(&wants), "{said_:?}");
+        }
     }
 
     #[test]

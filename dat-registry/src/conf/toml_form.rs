@@ -53,6 +53,8 @@ const IA: &[&str] = &[
     "platform",
 ];
 
+const ONE_TABLE: &str = "ia is not an array of tables: write [[ia]]";
+
 /// The form's parser, at one file.
 struct File<'a> {
     text: &'a str,
@@ -97,10 +99,9 @@ pub(super) fn parse(decoded: &Decoded<'_>, path: &Path, parsed: &mut Parsed) {
                     done.unwrap_or_else(|fault| parsed.errors.push(file.error(fault)));
                 }
             }
-            _ => parsed.errors.push(file.error((
-                name.span(),
-                ConfErrorKind::Toml("ia is not an array of tables: write [[ia]]".into()),
-            ))),
+            _ => parsed
+                .errors
+                .push(file.error((name.span(), ConfErrorKind::Toml(ONE_TABLE.into())))),
         }
     }
     if let Some(value) = root.get("alias") {
@@ -168,8 +169,16 @@ impl File<'_> {
         ));
         let mut lines = self.text.lines().skip(fault.origin.line - 1);
         let code = lines.next().and_then(|line| line.split('#').next());
+        // The parser calls the second of the two headers a duplicate key.
+        if code.is_some_and(|code| matches!(code.trim(), "[ia]" | "[[ia]]"))
+            && let Some(at) = self.text.lines().position(|line| line.trim() == "[ia]")
+        {
+            fault.origin.line = at + 1;
+            fault.column = 1;
+            fault.kind = ConfErrorKind::Syntax(ONE_TABLE.into());
+        }
         if let Some((column, quote)) = code.and_then(mistakes::quote_in) {
-            let kind = ConfErrorKind::TypographicQuote(quote);
+            let kind = ConfErrorKind::WrongQuote(quote);
             fault.column = column;
             fault.kind = ConfErrorKind::Syntax(kind.to_string());
         }
@@ -324,7 +333,7 @@ impl File<'_> {
                 let kind = format!("{name:?} is no setting: its name is one word, without =");
                 return Err((key.span(), ConfErrorKind::Toml(kind)));
             }
-            let value = typed_value(value)?;
+            let value = typed_value(name, value)?;
             let text = value.to_string();
             if text.contains(char::is_whitespace) || text.chars().any(char::is_control) {
                 let kind = format!("{name} contains a blank, which no setting can have");
@@ -349,7 +358,7 @@ impl File<'_> {
         }
         if let (true, Some(_)) = (device.is_empty(), &port) {
             let kind = ConfErrorKind::Toml("params has a port and no device".into());
-            return Err((places_span(table), kind));
+            return Err((first_key_span(table), kind));
         }
         let first = [device, port.unwrap_or_default()];
         let first = first.into_iter().filter(|word| !word.is_empty());
@@ -420,11 +429,11 @@ fn in_order<'a, 'b>(
 }
 
 /// Returns the span of a table's first key.
-fn places_span(table: &DeTable<'_>) -> Range<usize> {
+fn first_key_span(table: &DeTable<'_>) -> Range<usize> {
     table.iter().next().map_or(0..0, |(key, _)| key.span())
 }
 
-fn typed_value(value: &Spanned<DeValue<'_>>) -> Result<Value, Fault> {
+fn typed_value(name: &str, value: &Spanned<DeValue<'_>>) -> Result<Value, Fault> {
     match value.get_ref() {
         DeValue::String(text) => Ok(Value::Text(text.to_string())),
         DeValue::Integer(number) => {
@@ -437,10 +446,7 @@ fn typed_value(value: &Spanned<DeValue<'_>>) -> Result<Value, Fault> {
                 })
         }
         other => {
-            let kind = format!(
-                "a setting is a string or an integer, not {}",
-                other.type_str()
-            );
+            let kind = format!("{name} is a string or an integer, not {}", other.type_str());
             Err((value.span(), ConfErrorKind::Toml(kind)))
         }
     }

@@ -1,10 +1,12 @@
 //! Facts about the machine: kernel, distribution, verbs devices. None of them names the machine.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 
 use serde_json::{Map, Value, json};
+
+use crate::machine::names;
 
 /// What sysfs has of a verbs device, without its GUIDs and its node's name.
 const OF_DEVICE: [&str; 5] = ["hca_type", "hw_rev", "fw_ver", "board_id", "node_type"];
@@ -89,19 +91,6 @@ fn fields(folder: &Path, files: &[&str]) -> Map<String, Value> {
         .iter()
         .filter_map(|file| Some(((*file).to_owned(), line(&folder.join(file))?.into())))
         .collect()
-}
-
-/// Returns the names in a folder in order; none if it is not there.
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(PathBuf::from(folder))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    names
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use super::pool::Part;
 use crate::error::Result;
 use crate::{Access, Remote, Rmr};
 
-/// A memory window: opens a part of a region to the peers of a connection, and closes it again without registering memory anew.
-/// It moves into an operation and comes back with it. Dropping it closes it.
+/// A memory window: opens a part of a region to peers that have its key, and closes it again without registering memory anew. The key
+/// is good for the peers of all connections of the context, not only for that of the connection that the window is bound by.
+/// The window moves into an operation and comes back with it. Dropping it closes it.
 ///
 /// ```
 /// use udapl::Access;
@@ -94,7 +95,8 @@ impl Connection {
         (window, remote)
     }
 
-    /// Closes a window: peers cannot use its key any more.
+    /// Closes a window: peers cannot use its key any more. If this connection has ended, the call fails, and the key may stay good for
+    /// the peers of others: drop the window, or close it by another connection.
     ///
     /// # Errors
     /// As [`Connection::bind`].
