@@ -7,7 +7,7 @@
 //! older kernels a short-lived thread makes the last close when it exits: the kernel does not linger in a thread that
 //! exits.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::sync_channel;
 
 use crate::fork::CloseOnFork;
@@ -34,6 +34,34 @@ impl std::ops::Deref for ListeningSocket {
 impl Drop for ListeningSocket {
     fn drop(&mut self) {
         discard(self.0.take().into_iter().collect());
+    }
+}
+
+/// A connection to a process of the own user, which may have sent descriptors.
+#[derive(Debug)]
+pub struct Connection(Option<CloseOnFork<OwnedFd>>);
+
+impl From<CloseOnFork<OwnedFd>> for Connection {
+    fn from(connection: CloseOnFork<OwnedFd>) -> Self {
+        Self(Some(connection))
+    }
+}
+
+impl std::ops::Deref for Connection {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        self.0.as_ref().expect("only dropping takes it")
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let connection = self.0.take();
+        let waits = |connection: &CloseOnFork<OwnedFd>| unix_socket::end(connection.as_fd());
+        if connection.as_ref().is_some_and(waits) {
+            close_elsewhere(connection.into_iter().collect());
+        }
     }
 }
 

@@ -338,11 +338,11 @@ impl Holder {
                 return;
             };
             let connection = connection.as_fd();
-            if self.trust == Trust::Everyone && packets::would_close_descriptors(connection) {
-                tracing::debug!("a process of another user sent descriptors");
-                return self.forget(member);
-            }
-            match packets::receive(connection, &mut buffer, false) {
+            let received = match self.trust {
+                Trust::Everyone => packets::receive_refusing(connection, &mut buffer),
+                Trust::Own | Trust::User(_) => packets::receive(connection, &mut buffer, false),
+            };
+            match received {
                 Ok(Incoming::Empty) => return,
                 Ok(Incoming::Packet(length, _)) => {
                     match self.members.handle(member, &buffer[..length]) {

@@ -92,6 +92,32 @@ fn pass_rights(socket: BorrowedFd<'_>, pass: bool) -> io::Result<()> {
     Err(error)
 }
 
+/// Ends what the other end of a connection can send. Returns whether packets wait that were not read.
+pub(super) fn end(connection: BorrowedFd<'_>) -> bool {
+    let fd = connection.as_raw_fd();
+    let yes: libc::c_int = 1;
+    let length = size_of_val(&yes) as libc::socklen_t;
+    // SAFETY: plain system calls; the option is read for its own size.
+    unsafe {
+        libc::shutdown(fd, libc::SHUT_RD);
+        // With this option also an empty packet says that something had no room, and the end of the connection does not.
+        let value = (&raw const yes).cast();
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_PASSCRED, value, length);
+    }
+    // An error of the connection comes before the packets, once.
+    for _ in 0..2 {
+        // SAFETY: all-zero is a valid msghdr: no room for bytes, and none for the sender's number.
+        let mut message: libc::msghdr = unsafe { zeroed() };
+        let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
+        // SAFETY: `message` lives until the return.
+        let got = unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut message, flags) };
+        if got >= 0 {
+            return message.msg_flags & libc::MSG_CTRUNC != 0;
+        }
+    }
+    false
+}
+
 /// Returns the C form of a name of the abstract namespace, and its length.
 fn to_c(name: &SocketAddr) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     // SAFETY: all-zero is a valid sockaddr_un.
