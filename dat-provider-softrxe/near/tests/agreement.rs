@@ -292,7 +292,7 @@ fn dial_wrong(other: End, answer: &[u8], descriptors: &[RawFd]) -> DialError {
     dial.poll().unwrap_err()
 }
 
-/// Returns a call of `other` whose answer has not been read, and the other end of its connection.
+/// Returns a call of `other` whose answer, if it is not empty, has not been read, and the other end of its connection.
 fn call_that_is_answered(
     other: End,
     answer: &[u8],
@@ -308,7 +308,9 @@ fn call_that_is_answered(
     let dial = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap();
     assert!(listener.accept());
     let connection = listener.take().unwrap();
-    packets::send(connection.as_fd(), answer, descriptors).unwrap();
+    if !answer.is_empty() {
+        packets::send(connection.as_fd(), answer, descriptors).unwrap();
+    }
     (dial, connection)
 }
 
@@ -392,13 +394,11 @@ fn an_answer_with_wrong_memory_is_refused() {
     }
 }
 
-/// A TCP socket whose last close takes ten minutes, in place of the memory.
-#[test]
-fn a_socket_that_lingers_does_not_keep_the_caller() {
-    let (one, other) = (end(113, 1), end(113, 2));
+/// Returns a TCP socket whose last close takes ten minutes, and its peer.
+fn socket_that_lingers() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let _peer = listener.accept().unwrap();
+    let peer = listener.accept().unwrap().0;
     socket.set_nonblocking(true).unwrap();
     while socket.write(&[0; 65_536]).is_ok() {}
     let linger = libc::linger {
@@ -418,11 +418,84 @@ fn a_socket_that_lingers_does_not_keep_the_caller() {
         )
     };
     assert_eq!(set, 0);
+    (socket, peer)
+}
+
+/// In place of the memory.
+#[test]
+fn a_socket_that_lingers_does_not_keep_the_caller() {
+    let (one, other) = (end(113, 1), end(113, 2));
+    let (socket, _peer) = socket_that_lingers();
     let answer = Packet::Answer(Hello::new(other, one.guid, Offer::new(SMALL_RING, 4791)));
     let descriptors = [socket.as_raw_fd()];
     let (mut dial, _there) = call_that_is_answered(other, &answer.encode(), &descriptors);
     drop(socket);
     dial.poll().unwrap_err();
+}
+
+/// Behind more descriptors than the caller has room for.
+#[test]
+fn a_socket_that_lingers_behind_many_descriptors_does_not_keep_the_caller() {
+    let other = end(118, 2);
+    let (socket, _peer) = socket_that_lingers();
+    let (mut dial, there) = call_that_is_answered(other, &[], &[]);
+    let memory = memory(0, 0);
+    let mut descriptors = [memory.as_raw_fd(); 64];
+    descriptors[63] = socket.as_raw_fd();
+    send_many(&there, &descriptors);
+    drop(socket);
+    let error = dial.poll().unwrap_err();
+    assert!(matches!(error, DialError::Hello(_)), "{error}");
+}
+
+/// Sends a byte with any number of descriptors.
+fn send_many(to: &OwnedFd, descriptors: &[RawFd; 64]) {
+    #[repr(C)]
+    struct Control(libc::cmsghdr, [RawFd; 64]);
+    let mut byte = 1_u8;
+    // SAFETY: plain data, for which zeros are valid; the parts of the message live until the call returns.
+    unsafe {
+        let mut control: Control = std::mem::zeroed();
+        control.0.cmsg_level = libc::SOL_SOCKET;
+        control.0.cmsg_type = libc::SCM_RIGHTS;
+        control.0.cmsg_len = libc::CMSG_LEN(size_of_val(descriptors) as u32) as _;
+        control.1 = *descriptors;
+        let mut piece = libc::iovec {
+            iov_base: (&raw mut byte).cast(),
+            iov_len: 1,
+        };
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut piece;
+        message.msg_iovlen = 1;
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = size_of_val(&control) as _;
+        assert_eq!(libc::sendmsg(to.as_raw_fd(), &raw const message, 0), 1);
+    }
+}
+
+/// With a wake-up: as the first one is read, and while it waits as the channel ends.
+#[test]
+fn a_socket_that_lingers_does_not_keep_the_reader_of_wake_ups() {
+    let (one, other) = (end(117, 1), end(117, 2));
+    for is_read in [true, false] {
+        let offer = Offer {
+            events: false,
+            ..Offer::new(SMALL_RING, 4791)
+        };
+        let answer = Packet::Answer(Hello::new(other, one.guid, offer));
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        let memory = memory(2 * (4096 + SMALL_RING as i64), seals);
+        let descriptors = [memory.as_raw_fd()];
+        let (mut dial, there) = call_that_is_answered(other, &answer.encode(), &descriptors);
+        let (socket, _peer) = socket_that_lingers();
+        packets::send(there.as_fd(), &[1], &[socket.as_raw_fd()]).unwrap();
+        drop(socket);
+        let here = answered(&mut dial);
+        if is_read {
+            let _ = here.bell.clear(here.bell.as_raw_fd());
+        }
+        drop(here);
+    }
 }
 
 #[test]
