@@ -107,6 +107,21 @@ impl Door {
         self.listener.take().map(Connection::from)
     }
 
+    /// Leaves calls for later, where [`take`](Self::take) has not returned `None`: the descriptor is readable while there are some.
+    pub fn leave(&mut self) {
+        while self.pending.len() < MAX_PENDING
+            && let Some(connection) = self.accepted()
+        {
+            self.add(connection);
+        }
+        // All of them are silent.
+        if !self.ready.is_readable()
+            && let Some(connection) = self.accepted()
+        {
+            self.make_room_for(connection);
+        }
+    }
+
     /// Adds `connection` and as many others that wait as there is room for, in place of the oldest silent ones.
     fn make_room_for(&mut self, connection: Connection) {
         let others = std::iter::from_fn(|| self.accepted());
