@@ -72,11 +72,24 @@ pub(crate) fn discard(sockets: Vec<CloseOnFork<OwnedFd>>) {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    static THREADS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Returns how many threads this thread has started to close descriptors.
+#[cfg(test)]
+pub(crate) fn threads() -> usize {
+    THREADS.get()
+}
+
 /// Drops the owners of `descriptors`, which another thread closes last. For those that a peer has sent, and that are not what they should be.
 pub fn close_elsewhere<T>(descriptors: Vec<T>) {
     if descriptors.is_empty() {
         return;
     }
+    #[cfg(test)]
+    THREADS.set(THREADS.get() + 1);
     let (copied, is_copied) = sync_channel(1);
     let (closed, is_closed) = sync_channel::<()>(1);
     let builder = std::thread::Builder::new().name("dat-discard".into());

@@ -165,7 +165,7 @@ impl Listener {
 }
 
 /// Returns how many connections of other users are closed together: the descriptors that a flood of connects takes.
-fn held() -> usize {
+pub(crate) fn held() -> usize {
     if unix_socket::refuses_descriptors() {
         1
     } else {

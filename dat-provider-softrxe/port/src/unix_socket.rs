@@ -39,6 +39,12 @@ pub(crate) fn refuses_descriptors() -> bool {
     REFUSES.load(Ordering::Relaxed)
 }
 
+/// Lets this process take the kernel for one without `SO_PASSRIGHTS`, as far as its own calls are concerned.
+#[cfg(test)]
+pub(crate) fn act_as_an_old_kernel() {
+    REFUSES.store(false, Ordering::Relaxed);
+}
+
 fn socket(kind: Kind) -> io::Result<OwnedFd> {
     let kind = match kind {
         Kind::Stream => libc::SOCK_STREAM,
