@@ -26,7 +26,7 @@ const BATCH: usize = 128;
 const HELD: usize = 32;
 /// Where all users are admitted, a batch of this size is followed by a pause.
 const LARGE: usize = 64;
-/// The pause after a large batch or one with connections of other users.
+/// The pause after a large batch or one with connections of other users, and while the owner has not taken as many as a batch.
 const PAUSE: Duration = Duration::from_millis(5);
 /// The pause where the process has no descriptor for another connection.
 const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);

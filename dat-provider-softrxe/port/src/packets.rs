@@ -149,7 +149,7 @@ pub fn receive_all(from: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Incoming
 /// # Errors
 /// `InvalidData` for a packet with descriptors; else as `recvmsg`.
 pub fn receive_without_descriptors(from: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Incoming> {
-    // The look decides also about a packet that was not there yet, and about the end: the packets before it are read later or never.
+    // Where the look finds nothing, or an error, a read could find a packet.
     match receive_with(from, &mut [0], false, libc::MSG_PEEK)? {
         (_, false) => Err(ErrorKind::InvalidData.into()),
         (Incoming::Packet(..), true) => receive(from, into, false),
