@@ -298,17 +298,22 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_at_the_end_is_seen_also_behind_an_error() {
-        for (sent, is_closed) in [(0, false), (0, true), (1, false), (1, true)] {
-            let (near, far) = pair();
-            send(far.as_fd(), b"unread", &[]).unwrap();
-            (0..sent).for_each(|_| send(near.as_fd(), &[], &[]).unwrap());
-            let _open = (!is_closed).then_some(near);
-            assert_eq!(
-                unix_socket::end(far.as_fd()),
-                sent > 0,
-                "{sent} {is_closed}"
-            );
+    fn descriptors_that_wait_at_the_end_are_seen_behind_an_error_and_other_packets() {
+        for (packets, is_closed) in [(0, false), (0, true), (3, false), (3, true)] {
+            for with in [false, true] {
+                let (near, far) = pair();
+                send(far.as_fd(), b"unread", &[]).unwrap();
+                for index in 0..packets {
+                    send(near.as_fd(), &[1][..index % 2], &[]).unwrap();
+                }
+                if with {
+                    let file = File::open("/dev/null").unwrap();
+                    send(near.as_fd(), &[], &[file.as_raw_fd()]).unwrap();
+                }
+                let _open = (!is_closed).then_some(near);
+                let waits = unix_socket::end(far.as_fd());
+                assert_eq!(waits, with, "{packets} {is_closed}");
+            }
         }
     }
 }

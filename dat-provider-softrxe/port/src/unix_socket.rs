@@ -98,7 +98,10 @@ fn pass_rights(socket: BorrowedFd<'_>, pass: bool) -> io::Result<()> {
     Err(error)
 }
 
-/// Ends what the other end of a connection can send. Returns whether packets wait that were not read.
+/// Packets that [`end`] reads. The kernel queues a few of them only (net.unix.max_dgram_qlen).
+const MAX_QUEUED: usize = 1024;
+
+/// Ends what the other end of a connection can send, and takes the packets that wait up to one with descriptors. Returns whether there is one.
 pub(super) fn end(connection: BorrowedFd<'_>) -> bool {
     let fd = connection.as_raw_fd();
     let yes: libc::c_int = 1;
@@ -106,22 +109,35 @@ pub(super) fn end(connection: BorrowedFd<'_>) -> bool {
     // SAFETY: plain system calls; the option is read for its own size.
     unsafe {
         libc::shutdown(fd, libc::SHUT_RD);
-        // With this option also an empty packet says that something had no room, and the end of the connection does not.
+        // Each packet, also an empty one, then comes with its sender's number, and the end of the connection does not.
         let value = (&raw const yes).cast();
         libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_PASSCRED, value, length);
     }
-    // An error of the connection comes before the packets, once.
-    for _ in 0..2 {
-        // SAFETY: all-zero is a valid msghdr: no room for bytes, and none for the sender's number.
+    // Room for that number, and for no descriptor.
+    let mut number = [0_u64; 4];
+    // SAFETY: no pointers are involved.
+    let room = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
+    debug_assert_eq!(room, size_of_val(&number));
+    let mut receive = |flags: libc::c_int| {
+        // SAFETY: all-zero is a valid msghdr, without room for bytes.
         let mut message: libc::msghdr = unsafe { zeroed() };
-        let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
-        // SAFETY: `message` lives until the return.
+        message.msg_control = number.as_mut_ptr().cast();
+        message.msg_controllen = room.min(size_of_val(&number)) as _;
+        let flags = flags | libc::MSG_DONTWAIT;
+        // SAFETY: `message` and what it points to live until the return.
         let got = unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut message, flags) };
-        if got >= 0 {
-            return message.msg_flags & libc::MSG_CTRUNC != 0;
+        (got >= 0).then_some(message)
+    };
+    for _ in 0..MAX_QUEUED {
+        // An error of the connection comes before the packets, once.
+        let next = receive(libc::MSG_PEEK).or_else(|| receive(libc::MSG_PEEK));
+        match next {
+            Some(packet) if packet.msg_flags & libc::MSG_CTRUNC != 0 => return true,
+            Some(packet) if packet.msg_controllen != 0 => drop(receive(0)),
+            _ => return false,
         }
     }
-    false
+    true
 }
 
 /// Returns the C form of a name of the abstract namespace, and its length.
