@@ -7,7 +7,7 @@
 //! older kernels a short-lived thread makes the last close when it exits: the kernel does not linger in a thread that
 //! exits.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::sync_channel;
 
 use crate::fork::CloseOnFork;
@@ -37,6 +37,34 @@ impl Drop for ListeningSocket {
     }
 }
 
+/// A connection to a process of the own user, which may have sent descriptors.
+#[derive(Debug)]
+pub struct Connection(Option<CloseOnFork<OwnedFd>>);
+
+impl From<CloseOnFork<OwnedFd>> for Connection {
+    fn from(connection: CloseOnFork<OwnedFd>) -> Self {
+        Self(Some(connection))
+    }
+}
+
+impl std::ops::Deref for Connection {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        self.0.as_ref().expect("only dropping takes it")
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let connection = self.0.take();
+        let waits = |connection: &CloseOnFork<OwnedFd>| unix_socket::end(connection.as_fd());
+        if connection.as_ref().is_some_and(waits) {
+            close_elsewhere(connection.into_iter().collect());
+        }
+    }
+}
+
 /// Closes `sockets`.
 pub(crate) fn discard(sockets: Vec<CloseOnFork<OwnedFd>>) {
     if !unix_socket::refuses_descriptors() {
@@ -44,11 +72,24 @@ pub(crate) fn discard(sockets: Vec<CloseOnFork<OwnedFd>>) {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    static THREADS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Returns how many threads this thread has started to close descriptors.
+#[cfg(test)]
+pub(crate) fn threads() -> usize {
+    THREADS.get()
+}
+
 /// Drops the owners of `descriptors`, which another thread closes last. For those that a peer has sent, and that are not what they should be.
 pub fn close_elsewhere<T>(descriptors: Vec<T>) {
     if descriptors.is_empty() {
         return;
     }
+    #[cfg(test)]
+    THREADS.set(THREADS.get() + 1);
     let (copied, is_copied) = sync_channel(1);
     let (closed, is_closed) = sync_channel::<()>(1);
     let builder = std::thread::Builder::new().name("dat-discard".into());

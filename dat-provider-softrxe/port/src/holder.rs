@@ -11,7 +11,7 @@ use crate::absent::Absent;
 use crate::credentials::{Trust, own_uid, peer_uid};
 use crate::discard::discard;
 use crate::fork::CloseOnFork;
-use crate::listener::Listener;
+use crate::listener::{Listener, held};
 use crate::members::{Members, Response};
 use crate::message::{Destination, FromHolder};
 use crate::names;
@@ -80,6 +80,8 @@ pub struct Holder {
     early: Vec<Early>,
     /// Members of an earlier holder that have not joined yet; `None` if all have.
     absent: Option<Absent>,
+    /// Connections to be closed together: of members that have ended, and of processes that are not admitted.
+    leaving: Vec<CloseOnFork<OwnedFd>>,
 }
 
 /// A datagram that waits for its member.
@@ -150,6 +152,7 @@ impl Holder {
             grace_until: None,
             early: Vec::new(),
             absent: None,
+            leaving: Vec::new(),
         })
     }
 
@@ -265,6 +268,7 @@ impl Holder {
         while let Some(connection) = self.listener.take() {
             self.admit(connection);
         }
+        self.close_leaving();
         self.deliver_early();
     }
 
@@ -299,7 +303,7 @@ impl Holder {
 
     fn admit(&mut self, connection: CloseOnFork<OwnedFd>) {
         let Ok(uid) = peer_uid(connection.as_fd()) else {
-            return discard(vec![connection]);
+            return self.leave(connection);
         };
         let Some(member) = self.members.admit(uid) else {
             let members = self.connections.len();
@@ -308,7 +312,7 @@ impl Holder {
                 members,
                 "a process is not admitted to the port: its user has its full share of the members; end some of them"
             );
-            return discard(vec![connection]);
+            return self.leave(connection);
         };
         let room = if self.trust == Trust::Own {
             BUFFER
@@ -319,7 +323,7 @@ impl Holder {
         if let Err(error) = self.ready.add(connection.as_raw_fd()) {
             tracing::debug!(%error, "a process is not admitted: its connection cannot be watched");
             self.members.forget(member);
-            return discard(vec![connection]);
+            return self.leave(connection);
         }
         self.by_fd.insert(connection.as_raw_fd(), member);
         self.connections.insert(member, connection);
@@ -338,11 +342,11 @@ impl Holder {
                 return;
             };
             let connection = connection.as_fd();
-            if self.trust == Trust::Everyone && packets::would_close_descriptors(connection) {
-                tracing::debug!("a process of another user sent descriptors");
-                return self.forget(member);
-            }
-            match packets::receive(connection, &mut buffer, false) {
+            let received = match self.trust {
+                Trust::Everyone => packets::receive_refusing(connection, &mut buffer),
+                Trust::Own | Trust::User(_) => packets::receive(connection, &mut buffer, false),
+            };
+            match received {
                 Ok(Incoming::Empty) => return,
                 Ok(Incoming::Packet(length, _)) => {
                     match self.members.handle(member, &buffer[..length]) {
@@ -437,9 +441,21 @@ impl Holder {
             self.by_fd.remove(&fd);
             self.ready.remove(fd);
             if self.trust == Trust::Everyone {
-                discard(vec![connection]);
+                self.leave(connection);
             }
         }
+    }
+
+    /// Closes a connection in which descriptors may wait, at the next [`close_leaving`](Self::close_leaving).
+    fn leave(&mut self, connection: CloseOnFork<OwnedFd>) {
+        self.leaving.push(connection);
+        if self.leaving.len() == held() {
+            self.close_leaving();
+        }
+    }
+
+    fn close_leaving(&mut self) {
+        discard(std::mem::take(&mut self.leaving));
     }
 
     /// Forwards `datagram` to the member that has `to`. Returns false if there is none. A member whose connection is
@@ -479,6 +495,7 @@ impl Holder {
         {
             tracing::debug!(%error, "a member is gone");
             self.forget(member);
+            self.close_leaving();
             return false;
         }
         true
@@ -517,4 +534,34 @@ fn set_send_buffer(connection: RawFd, bytes: libc::c_int) {
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discard::threads;
+    use crate::names::{connect_exact, system_name};
+
+    /// A thread closes them where the kernel refuses no descriptors.
+    #[test]
+    fn processes_that_are_not_admitted_are_closed_together() {
+        let ip = "127.61.9.7".parse().unwrap();
+        let socket = Socket::bind(ip, crate::ROCE_PORT, 1 << 16).unwrap();
+        let quotas = Quotas {
+            members_per_user: 0,
+            ..Quotas::default()
+        };
+        let mut holder = Holder::for_all_users(ip, socket.into(), quotas).unwrap();
+        let connect = |_| connect_exact(Kind::Packets, &system_name(ip), Trust::Own).unwrap();
+        let all: Vec<_> = (0..100).map(connect).collect();
+        crate::unix_socket::act_as_an_old_kernel();
+        holder.poll_members();
+        let is_open = |c: &CloseOnFork<OwnedFd>| !packets::is_closed(c.as_fd());
+        // The threads close them when they end.
+        let begin = Instant::now();
+        while all.iter().any(is_open) {
+            assert!(begin.elapsed() < Duration::from_secs(60));
+        }
+        assert_eq!(threads(), 100_usize.div_ceil(held()));
+    }
 }

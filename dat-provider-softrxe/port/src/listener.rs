@@ -26,7 +26,7 @@ const BATCH: usize = 128;
 const HELD: usize = 32;
 /// Where all users are admitted, a batch of this size is followed by a pause.
 const LARGE: usize = 64;
-/// The pause after a large batch or one with connections of other users.
+/// The pause after a large batch or one with connections of other users, and while the owner has not taken as many as a batch.
 const PAUSE: Duration = Duration::from_millis(5);
 /// The pause where the process has no descriptor for another connection.
 const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);
@@ -77,11 +77,14 @@ impl Listener {
         })
     }
 
-    /// Accepts what waits, unless the listener pauses. Returns true if a connection waits for [`take`](Self::take).
+    /// Accepts what waits, unless the listener pauses, as it does while the owner takes fewer than come. Returns true if a connection waits for [`take`](Self::take).
     pub fn accept(&self) -> bool {
         let mut pacing = lock(&self.pacing);
         self.end_pause(&mut pacing);
-        if !pacing.paused && !pacing.stopped {
+        let takes = !pacing.paused && !pacing.stopped;
+        if takes && lock(&self.accepted).len() >= BATCH {
+            self.pause(&mut pacing, PAUSE);
+        } else if takes {
             let (mut own, mut foreign, mut any_foreign) = (VecDeque::new(), Vec::new(), false);
             let mut pause = None;
             for _ in 0..BATCH {
@@ -165,7 +168,7 @@ impl Listener {
 }
 
 /// Returns how many connections of other users are closed together: the descriptors that a flood of connects takes.
-fn held() -> usize {
+pub(crate) fn held() -> usize {
     if unix_socket::refuses_descriptors() {
         1
     } else {
@@ -292,6 +295,28 @@ mod tests {
                 assert!(listener.ready.is_readable() && listener.accept());
             },
         );
+    }
+
+    /// Each takes a descriptor.
+    #[test]
+    fn connections_that_the_owner_does_not_take_are_few() {
+        let (listener, name) = listener("127.77.10.5", Trust::Own);
+        let connect = |_| names::connect_exact(Kind::Stream, &name, Trust::Own).unwrap();
+        let lines: Vec<_> = (0..3 * BATCH).map(connect).collect();
+        let accept = || {
+            (0..8).for_each(|_| assert!(listener.accept()));
+            std::iter::from_fn(|| listener.take()).count()
+        };
+        let mut accepted = accept();
+        assert!((BATCH..2 * BATCH).contains(&accepted), "{accepted}");
+        // No thread is woken for the others until the pause is over.
+        let begin = std::time::Instant::now();
+        while accepted < lines.len() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "{accepted}");
+            if listener.ready.is_readable() && listener.accept() {
+                accepted += std::iter::from_fn(|| listener.take()).count();
+            }
+        }
     }
 
     #[test]

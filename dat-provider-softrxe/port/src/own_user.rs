@@ -2,11 +2,11 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use crate::credentials::Trust;
-use crate::fork::CloseOnFork;
+use crate::discard::Connection;
 use crate::listener::Listener;
 use crate::names::{connect_exact, listen_exact, user_name};
 use crate::poll_set::PollSet;
@@ -26,8 +26,8 @@ pub fn listen(ip: IpAddr, role: &str, ready: Arc<PollSet>) -> io::Result<Listene
 /// # Errors
 /// `PermissionDenied` when another user has the name; `ConnectionRefused` when no process listens there; `WouldBlock`
 /// when the listener's queue is full; else as `socket`.
-pub fn connect(ip: IpAddr, role: &str) -> io::Result<CloseOnFork<OwnedFd>> {
+pub fn connect(ip: IpAddr, role: &str) -> io::Result<Connection> {
     let connection = connect_exact(Kind::Packets, &user_name(ip, role), Trust::Own)?;
     allow_descriptors(connection.as_fd())?;
-    Ok(connection)
+    Ok(connection.into())
 }

@@ -75,6 +75,16 @@ pub fn send(to: BorrowedFd<'_>, packet: &[u8], with: &[RawFd]) -> io::Result<()>
 /// # Errors
 /// As `recvmsg`.
 pub fn receive(from: BorrowedFd<'_>, into: &mut [u8], descriptors: bool) -> io::Result<Incoming> {
+    Ok(receive_with(from, into, descriptors, 0)?.0)
+}
+
+/// Receives with further flags. Returns also whether there was room for all descriptors; a packet without bytes has the length 0 only if not.
+fn receive_with(
+    from: BorrowedFd<'_>,
+    into: &mut [u8],
+    descriptors: bool,
+    flags: libc::c_int,
+) -> io::Result<(Incoming, bool)> {
     loop {
         let mut piece = libc::iovec {
             iov_base: into.as_mut_ptr().cast(),
@@ -89,16 +99,16 @@ pub fn receive(from: BorrowedFd<'_>, into: &mut [u8], descriptors: bool) -> io::
             message.msg_control = control.0.as_mut_ptr().cast();
             message.msg_controllen = control.0.len() as _;
         }
-        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        let flags = flags | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
         // SAFETY: buffer and control live until the call returns and have the lengths given.
         let got =
             unsafe { libc::syscall(libc::SYS_recvmsg, from.as_raw_fd(), &raw mut message, flags) };
         if got < 0 {
             let error = io::Error::last_os_error();
             match error.kind() {
-                ErrorKind::WouldBlock => return Ok(Incoming::Empty),
+                ErrorKind::WouldBlock => return Ok((Incoming::Empty, true)),
                 ErrorKind::Interrupted => continue,
-                ErrorKind::ConnectionReset => return Ok(Incoming::Closed),
+                ErrorKind::ConnectionReset => return Ok((Incoming::Closed, true)),
                 _ => return Err(error),
             }
         }
@@ -107,26 +117,53 @@ pub fn receive(from: BorrowedFd<'_>, into: &mut [u8], descriptors: bool) -> io::
         } else {
             Vec::new()
         };
-        return Ok(match got {
-            0 => Incoming::Closed,
+        let complete = message.msg_flags & libc::MSG_CTRUNC == 0;
+        let incoming = match got {
+            0 if complete => Incoming::Closed,
             got => Incoming::Packet(got as usize, with),
-        });
+        };
+        return Ok((incoming, complete));
     }
 }
 
-/// Returns true if the next packet carries descriptors, which [`receive`] would close. Always false if the kernel
-/// refuses descriptors.
-pub(crate) fn would_close_descriptors(from: BorrowedFd<'_>) -> bool {
-    if unix_socket::refuses_descriptors() {
-        return false;
+/// Takes the next packet into `into`, with all its descriptors. If this process cannot open all of them, the packet stays in the queue and the
+/// result has those that it could. So none is closed for the last time here.
+///
+/// # Errors
+/// As `recvmsg`.
+pub fn receive_all(from: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Incoming> {
+    let (seen, complete) = receive_with(from, into, true, libc::MSG_PEEK)?;
+    match seen {
+        // The packet has the same descriptors, and those that were opened stay open.
+        Incoming::Packet(length, descriptors) if complete => {
+            receive(from, into, false)?;
+            Ok(Incoming::Packet(length, descriptors))
+        }
+        seen => Ok(seen),
     }
-    // SAFETY: all-zero is a valid msghdr: no room for bytes, and none for descriptors.
-    let mut message: libc::msghdr = unsafe { zeroed() };
-    let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
-    // SAFETY: `message` lives until the return. The packet stays in the queue with its descriptors, so nothing is closed.
-    let got =
-        unsafe { libc::syscall(libc::SYS_recvmsg, from.as_raw_fd(), &raw mut message, flags) };
-    got >= 0 && message.msg_flags & libc::MSG_CTRUNC != 0
+}
+
+/// Takes the next packet into `into`, unless it carries descriptors, which [`receive`] would close: then it stays in the queue. No other thread
+/// may read the connection meanwhile.
+///
+/// # Errors
+/// `InvalidData` for a packet with descriptors; else as `recvmsg`.
+pub fn receive_without_descriptors(from: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Incoming> {
+    // Where the look finds nothing, or an error, a read could find a packet.
+    match receive_with(from, &mut [0], false, libc::MSG_PEEK)? {
+        (_, false) => Err(ErrorKind::InvalidData.into()),
+        (Incoming::Packet(..), true) => receive(from, into, false),
+        (none, true) => Ok(none),
+    }
+}
+
+/// Like [`receive_without_descriptors`], but without a look at packets that can have none, as the kernel refuses descriptors.
+pub(crate) fn receive_refusing(from: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Incoming> {
+    if unix_socket::refuses_descriptors() {
+        receive(from, into, false)
+    } else {
+        receive_without_descriptors(from, into)
+    }
 }
 
 /// Takes the descriptors that came with `message`, which [`receive`] filled.
@@ -164,6 +201,7 @@ pub fn is_closed(socket: BorrowedFd<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::io::Read;
     use std::os::fd::AsFd;
 
     use super::*;
@@ -214,5 +252,68 @@ mod tests {
         };
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
         assert!(!wait(near.as_fd(), libc::POLLOUT, Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_packet_with_descriptors_stays_also_behind_an_error() {
+        for is_closed in [false, true] {
+            let (near, far) = pair();
+            send(far.as_fd(), b"unread", &[]).unwrap();
+            send(near.as_fd(), b"bare", &[]).unwrap();
+            let (mut reader, writer) = io::pipe().unwrap();
+            send(near.as_fd(), b"with", &[writer.as_raw_fd()]).unwrap();
+            drop(writer);
+            if is_closed {
+                // The packet that it has not read is an error at the other end, which comes before the packets.
+                drop(near);
+            }
+            let mut buffer = [0; 100];
+            let mut got = || receive_without_descriptors(far.as_fd(), &mut buffer);
+            if is_closed {
+                assert!(matches!(got(), Ok(Incoming::Closed)));
+            }
+            assert!(matches!(got(), Ok(Incoming::Packet(4, _))));
+            for _ in 0..2 {
+                assert_eq!(got().unwrap_err().kind(), ErrorKind::InvalidData);
+            }
+            assert!(unix_socket::end(far.as_fd()), "it is there");
+            drop(far);
+            assert_eq!(
+                reader.read(&mut [0]).unwrap(),
+                0,
+                "and closed with the queue"
+            );
+        }
+    }
+
+    #[test]
+    fn all_descriptors_of_a_packet_are_taken_or_it_stays() {
+        let (near, far) = pair();
+        let file = File::open("/dev/null").unwrap();
+        send(near.as_fd(), b"with", &[file.as_raw_fd(); 3]).unwrap();
+        let mut buffer = [0; 100];
+        let got = receive_all(far.as_fd(), &mut buffer).unwrap();
+        assert!(matches!(got, Incoming::Packet(4, with) if with.len() == 3));
+        assert!(!unix_socket::end(far.as_fd()), "it was taken");
+    }
+
+    #[test]
+    fn descriptors_that_wait_at_the_end_are_seen_behind_an_error_and_other_packets() {
+        for (packets, is_closed) in [(0, false), (0, true), (3, false), (3, true)] {
+            for with in [false, true] {
+                let (near, far) = pair();
+                send(far.as_fd(), b"unread", &[]).unwrap();
+                for index in 0..packets {
+                    send(near.as_fd(), &[1][..index % 2], &[]).unwrap();
+                }
+                if with {
+                    let file = File::open("/dev/null").unwrap();
+                    send(near.as_fd(), &[], &[file.as_raw_fd()]).unwrap();
+                }
+                let _open = (!is_closed).then_some(near);
+                let waits = unix_socket::end(far.as_fd());
+                assert_eq!(waits, with, "{packets} {is_closed}");
+            }
+        }
     }
 }

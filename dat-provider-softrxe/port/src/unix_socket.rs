@@ -39,6 +39,12 @@ pub(crate) fn refuses_descriptors() -> bool {
     REFUSES.load(Ordering::Relaxed)
 }
 
+/// Lets this process take the kernel for one without `SO_PASSRIGHTS`, as far as its own calls are concerned.
+#[cfg(test)]
+pub(crate) fn act_as_an_old_kernel() {
+    REFUSES.store(false, Ordering::Relaxed);
+}
+
 fn socket(kind: Kind) -> io::Result<OwnedFd> {
     let kind = match kind {
         Kind::Stream => libc::SOCK_STREAM,
@@ -90,6 +96,48 @@ fn pass_rights(socket: BorrowedFd<'_>, pass: bool) -> io::Result<()> {
         return Ok(());
     }
     Err(error)
+}
+
+/// Packets that [`end`] reads. The kernel queues a few of them only (net.unix.max_dgram_qlen).
+const MAX_QUEUED: usize = 1024;
+
+/// Ends what the other end of a connection can send, and takes the packets that wait up to one with descriptors. Returns whether there is one.
+pub(super) fn end(connection: BorrowedFd<'_>) -> bool {
+    let fd = connection.as_raw_fd();
+    let yes: libc::c_int = 1;
+    let length = size_of_val(&yes) as libc::socklen_t;
+    // SAFETY: plain system calls; the option is read for its own size.
+    unsafe {
+        libc::shutdown(fd, libc::SHUT_RD);
+        // Each packet, also an empty one, then comes with its sender's number, and the end of the connection does not.
+        let value = (&raw const yes).cast();
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_PASSCRED, value, length);
+    }
+    // Room for that number, and for no descriptor.
+    let mut number = [0_u64; 4];
+    // SAFETY: no pointers are involved.
+    let room = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
+    debug_assert_eq!(room, size_of_val(&number));
+    let mut receive = |flags: libc::c_int| {
+        // SAFETY: all-zero is a valid msghdr, without room for bytes.
+        let mut message: libc::msghdr = unsafe { zeroed() };
+        message.msg_control = number.as_mut_ptr().cast();
+        message.msg_controllen = room.min(size_of_val(&number)) as _;
+        let flags = flags | libc::MSG_DONTWAIT;
+        // SAFETY: `message` and what it points to live until the return.
+        let got = unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut message, flags) };
+        (got >= 0).then_some(message)
+    };
+    for _ in 0..MAX_QUEUED {
+        // An error of the connection comes before the packets, once.
+        let next = receive(libc::MSG_PEEK).or_else(|| receive(libc::MSG_PEEK));
+        match next {
+            Some(packet) if packet.msg_flags & libc::MSG_CTRUNC != 0 => return true,
+            Some(packet) if packet.msg_controllen != 0 => drop(receive(0)),
+            _ => return false,
+        }
+    }
+    true
 }
 
 /// Returns the C form of a name of the abstract namespace, and its length.

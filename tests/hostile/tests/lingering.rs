@@ -7,13 +7,16 @@ use std::mem::size_of;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Command;
+use std::time::Instant;
 
 use dat_hostile::abstract_socket::{connect, listening_names};
 use dat_hostile::{
     Actor, Identity, STEP_TIMEOUT, Stage, UNPRIVILEGED, attack_then_wait, echo, print_line,
     run_test,
 };
+use softrxe_port::message::{Destination, FromMember};
 use softrxe_port::packets;
+use softrxe_port::poll_set::PollSet;
 
 const ATTACKER: Identity = Identity::User(UNPRIVILEGED);
 /// Messages for each name. One for which the connection was closed too early is sent again.
@@ -81,6 +84,38 @@ fn attack(name: &str, kind: libc::c_int) -> (Vec<OwnedFd>, usize) {
         }
     }
     (kept, refused)
+}
+
+/// Joins the holder at `name`, and returns the connection with an answer that waits in it.
+fn join(name: &str) -> OwnedFd {
+    let connection = connect(name, libc::SOCK_SEQPACKET).expect("a place in the queue");
+    packets::send(connection.as_fd(), &FromMember::Hello.encode(), &[]).expect("an open one");
+    let ready = PollSet::new().expect("a set");
+    ready.add(connection.as_raw_fd()).expect("a place in it");
+    let begin = Instant::now();
+    while !ready.is_readable() {
+        assert!(begin.elapsed() < STEP_TIMEOUT, "no answer");
+    }
+    connection
+}
+
+/// Sends the holder at `name` sockets that linger over connections that end without reading its answer, which is an error of its end of them. Other
+/// connections keep it busy meanwhile, so that it sees the error before the descriptors.
+fn attack_as_member(name: &str) -> Vec<TcpStream> {
+    let (near, far): (Vec<_>, Vec<_>) = (0..8 * SENT).map(|_| lingering()).unzip();
+    let connections: Vec<_> = near.iter().map(|_| join(name)).collect();
+    let busy: Vec<_> = (0..8).map(|_| join(name)).collect();
+    for (near, connection) in near.into_iter().zip(connections) {
+        let claim = FromMember::Claim(Destination::Service(1)).encode();
+        for other in &busy {
+            while packets::send(other.as_fd(), &claim, &[]).is_ok() {}
+        }
+        packets::send(connection.as_fd(), &[1; 10], &[near.as_raw_fd()]).expect("an open one");
+        drop(connection);
+        // If the victim was faster, this is the last close, and it waits.
+        std::thread::spawn(move || drop(near));
+    }
+    far
 }
 
 /// Attacks all names that begin with one of `begins`; prints the numbers of messages and of refused messages.
@@ -229,7 +264,12 @@ fn attack_system_holder(name: &str, address: &'static str, old: bool) {
         attacker.expect_line("over");
         let mut second = start(&stage, "client", Identity::User(1234));
         meets(&mut second, address, &server, "second");
-        if !old {
+        if old {
+            let member = stage.start("member", ATTACKER);
+            member.expect_line("over");
+            let mut third = start(&stage, "client", Identity::User(1234));
+            meets(&mut third, address, &server, "third");
+        } else {
             let attacker = stage.start("attacker", ATTACKER);
             is_refused(&attacker, 1);
         }
@@ -237,6 +277,9 @@ fn attack_system_holder(name: &str, address: &'static str, old: bool) {
     run_test(name, scenario, |part| match part {
         "server" => echo::serve(PORT),
         "client" => echo::ask(),
+        "member" => attack_then_wait("over", || {
+            attack_as_member(&format!("dat-rs/roce/system/{address}/port"))
+        }),
         _ => attacker(&[format!("dat-rs/roce/system/{address}/port")]),
     });
 }

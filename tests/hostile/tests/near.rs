@@ -21,8 +21,8 @@ const BYTES: usize = 64 << 10;
 /// Contents of memory that no peer was granted.
 const UNTOUCHED: u8 = 0x5a;
 /// What an attacker writes.
-const KINDS: [&str; 7] = [
-    "anything", "indices", "flags", "records", "seals", "headers", "wakes",
+const KINDS: [&str; 8] = [
+    "anything", "indices", "flags", "records", "seals", "headers", "wakes", "lending",
 ];
 const ATTACK: Duration = Duration::from_secs(1);
 /// Longest life of a connection of an attacker.
@@ -299,6 +299,22 @@ fn scribble(memory: &SharedMemory, kind: &str, random: &mut fastrand::Rng, keys:
         "wakes" => {
             for length in [0, 1, 8, 200] {
                 flood_connections(&vec![1; length]);
+            }
+        }
+        // The nonce, its address and the time of a copy; whether to lend; what is withdrawn.
+        "lending" => {
+            for _ in 0..16 {
+                let line = memory.line(random.usize(0..2), random.usize(4..7));
+                let at = line + 8 * random.usize(0..4);
+                let now = memory.word(at);
+                let value = match random.u8(0..6) {
+                    0 => random.u64(..),
+                    1 => now ^ 1 << random.u32(0..64),
+                    2 => now.wrapping_add(64 * random.u64(0..64)),
+                    3 => u64::MAX,
+                    value => u64::from(value & 1),
+                };
+                memory.write(at, &value.to_ne_bytes());
             }
         }
         other => panic!("no kind {other}"),

@@ -32,6 +32,8 @@ const MAX_FAILED: usize = 1024;
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Own calls without an answer. Each takes a descriptor.
 const MAX_CALLS: usize = 64;
+/// Calls of others that are answered before other threads get the adapter's lock.
+const MAX_ANSWERED: usize = 64;
 
 /// Reason why connections to an engine of this host stay on UDP.
 #[derive(Debug, thiserror::Error)]
@@ -294,8 +296,17 @@ impl NearDial {
     /// Reads what other engines have said, and adds the channels that are agreed on.
     pub(crate) fn serve(&mut self, context: &mut Context<'_>) {
         // Calls first: a peer that calls as well refuses the own call.
-        while let Some(call) = self.door.as_mut().and_then(Door::take) {
+        let mut left = MAX_ANSWERED;
+        while let Some(door) = &mut self.door {
+            if left == 0 {
+                door.leave();
+                break;
+            }
+            let Some(call) = door.take() else {
+                break;
+            };
             self.answer(context, call);
+            left -= 1;
         }
         self.read_answers(context);
     }
@@ -443,6 +454,7 @@ mod tests {
 
     use softrxe_near::LARGE_RING;
     use softrxe_near::agreement::Offer;
+    use softrxe_port::own_user;
 
     use super::*;
     use crate::adapter::hub::Hub;
@@ -543,6 +555,40 @@ mod tests {
         hub.reap_peers_at_close(&mut state, clock::now());
         assert!(!hub.descriptors.liveness_changed());
         assert!(matches!(dial.poll(), Ok(Some(_))));
+    }
+
+    /// A process of the same user that calls faster than it is answered. The lock is free in between, and no call is forgotten.
+    #[test]
+    fn many_calls_are_answered_in_turns() {
+        const CALLS: usize = 130;
+        for silent in [0, 70] {
+            let hub = test_hub("127.77.6.11");
+            let mut state = hub.state.lock();
+            let (near_dial, mut context) = state.near_parts(clock::now());
+            let own = near_dial.own;
+            let role = format!("near/{}", own.slot);
+            let _silent: Vec<_> = (0..silent)
+                .map(|_| own_user::connect(own.ip, &role).unwrap())
+                .collect();
+            let calls = (1..=CALLS as u16).map(|slot| {
+                let peer = End {
+                    ip: "127.77.6.12".parse().unwrap(),
+                    slot,
+                    guid: 9,
+                };
+                Dial::start(peer, own, Offer::new(LARGE_RING, 4791)).unwrap()
+            });
+            let calls: Vec<_> = calls.collect();
+            let mut answered = 0;
+            while hub.descriptors.liveness_changed() {
+                near_dial.serve(&mut context);
+                let now = context.near.count();
+                assert!(now - answered <= MAX_ANSWERED, "{now}");
+                answered = now;
+            }
+            assert_eq!(answered, CALLS, "{silent} are silent");
+            drop(calls);
+        }
     }
 
     /// Peers that take calls and never answer them, for requests that were refused meanwhile.

@@ -485,6 +485,29 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_of_lost_memory_past_the_caches_fails() {
+        let mut memory = vec![0_u8; 2 * PAGE];
+        let aligned = memory.as_ptr().align_offset(64);
+        let at = NonNull::from(&mut memory[aligned]);
+        for method in methods() {
+            for how in 0..3 {
+                let range = lost(how);
+                for (length, record) in [16, 63, 64, 200, 2048, 4096]
+                    // SAFETY: memory of this test, of that length, which nothing else uses.
+                    .map(|length| (length as u64, unsafe { RecordBytes::new(at, length) }))
+                {
+                    let read = |from| range.read_to_record(method, from, record, true);
+                    let page = PAGE as u64;
+                    assert_eq!(read(page - length), Ok(()));
+                    for from in [page - length + 1, page - 1, page] {
+                        assert_eq!(read(from), Err(Failed::Fault), "{method:?} {how} {length}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_page_that_became_read_only_is_readable() {
         for method in methods() {
             let range = lost(1);

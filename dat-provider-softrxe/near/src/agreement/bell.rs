@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use dat_os::eventfd::EventFd;
 use softrxe_port::credentials;
+use softrxe_port::discard::Connection;
 use softrxe_port::fork::CloseOnFork;
 use softrxe_port::packets::{self, Incoming};
 use softrxe_port::poll_set::PollSet;
@@ -55,12 +56,12 @@ impl Wakes {
 /// The connection serves where one of the processes offers no event descriptors, or has none to spare.
 #[derive(Debug)]
 pub struct Bell {
-    connection: CloseOnFork<OwnedFd>,
+    connection: Connection,
     wakes: Option<Wakes>,
 }
 
 impl Bell {
-    pub(super) const fn new(connection: CloseOnFork<OwnedFd>, wakes: Option<Wakes>) -> Self {
+    pub(super) const fn new(connection: Connection, wakes: Option<Wakes>) -> Self {
         Self { connection, wakes }
     }
 
@@ -124,7 +125,7 @@ impl Bell {
 
     fn clear_connection(&self) -> io::Result<bool> {
         for _ in 0..BATCH {
-            match packets::receive(self.connection.as_fd(), &mut [0; 8], false)? {
+            match packets::receive_without_descriptors(self.connection.as_fd(), &mut [0; 8])? {
                 Incoming::Empty => return Ok(true),
                 Incoming::Closed => return Ok(false),
                 Incoming::Packet(..) => {}

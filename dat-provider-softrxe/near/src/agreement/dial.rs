@@ -4,8 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use dat_os::eventfd::EventFd;
-use softrxe_port::discard::close_elsewhere;
-use softrxe_port::fork::CloseOnFork;
+use softrxe_port::discard::{Connection, close_elsewhere};
 use softrxe_port::own_user;
 use softrxe_port::packets::{self, Incoming};
 
@@ -69,7 +68,7 @@ pub enum DialError {
 /// A call that waits for its answer.
 #[derive(Debug)]
 pub struct Dial {
-    connection: Option<CloseOnFork<OwnedFd>>,
+    connection: Option<Connection>,
     own: End,
     peer: End,
     offer: Offer,
@@ -109,7 +108,7 @@ impl Dial {
             return Err(DialError::Closed);
         };
         let mut bytes = [0; LENGTH + 1];
-        let received = packets::receive(connection.as_fd(), &mut bytes, true);
+        let received = packets::receive_all(connection.as_fd(), &mut bytes);
         let peer = self.peer;
         let (length, mut descriptors) =
             match received.map_err(|error| DialError::Connection { peer, error })? {
@@ -188,7 +187,7 @@ impl Dial {
 
 /// Connects to `peer`, at the name that no other program can have first. Few engines listen there, and a refused connect costs little. An
 /// engine that has the other name leaves this one free, and a program that has learned the GUID can take it. So no failure decides.
-fn connect(peer: End) -> io::Result<CloseOnFork<OwnedFd>> {
+fn connect(peer: End) -> io::Result<Connection> {
     if peer.guid != ANY_GUID
         && let Ok(connection) = own_user::connect(peer.ip, &own_role(peer))
     {

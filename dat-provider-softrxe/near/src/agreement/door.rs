@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
-use softrxe_port::fork::CloseOnFork;
+use softrxe_port::discard::Connection;
 use softrxe_port::listener::Listener;
 use softrxe_port::own_user;
 use softrxe_port::packets::{self, Incoming};
@@ -43,13 +43,13 @@ pub struct Door {
     listener: Arc<Listener>,
     /// Contains the listener, and the connections below.
     ready: Arc<PollSet>,
-    pending: VecDeque<CloseOnFork<OwnedFd>>,
+    pending: VecDeque<Connection>,
 }
 
 /// A call that waits for an answer.
 #[derive(Debug)]
 pub struct Call {
-    connection: CloseOnFork<OwnedFd>,
+    connection: Connection,
     own: End,
     hello: Hello,
 }
@@ -83,7 +83,7 @@ impl Door {
         self.listener.accept();
         loop {
             let mut more = None;
-            while let Some(connection) = self.listener.take() {
+            while let Some(connection) = self.accepted() {
                 if self.pending.len() == MAX_PENDING {
                     more = Some(connection);
                     break;
@@ -102,9 +102,29 @@ impl Door {
         }
     }
 
+    /// Returns the next connection that was accepted.
+    fn accepted(&self) -> Option<Connection> {
+        self.listener.take().map(Connection::from)
+    }
+
+    /// Leaves calls for later, where [`take`](Self::take) has not returned `None`: the descriptor is readable while there are some.
+    pub fn leave(&mut self) {
+        while self.pending.len() < MAX_PENDING
+            && let Some(connection) = self.accepted()
+        {
+            self.add(connection);
+        }
+        // All of them are silent.
+        if !self.ready.is_readable()
+            && let Some(connection) = self.accepted()
+        {
+            self.make_room_for(connection);
+        }
+    }
+
     /// Adds `connection` and as many others that wait as there is room for, in place of the oldest silent ones.
-    fn make_room_for(&mut self, connection: CloseOnFork<OwnedFd>) {
-        let others = std::iter::from_fn(|| self.listener.take());
+    fn make_room_for(&mut self, connection: Connection) {
+        let others = std::iter::from_fn(|| self.accepted());
         let new: Vec<_> = std::iter::once(connection)
             .chain(others.take(MAX_PENDING - 1))
             .collect();
@@ -117,7 +137,7 @@ impl Door {
     }
 
     /// Awaits the HELLO of `connection`.
-    fn add(&mut self, connection: CloseOnFork<OwnedFd>) {
+    fn add(&mut self, connection: Connection) {
         // Outside of the set its HELLO would go unnoticed.
         if self.ready.add(connection.as_raw_fd()).is_ok() {
             self.pending.push_back(connection);
@@ -146,16 +166,16 @@ impl Door {
     }
 
     /// Removes a connection from the list and the set.
-    fn drop_pending(&mut self, index: usize) -> Option<CloseOnFork<OwnedFd>> {
+    fn drop_pending(&mut self, index: usize) -> Option<Connection> {
         let connection = self.pending.remove(index)?;
         self.ready.remove(connection.as_raw_fd());
         Some(connection)
     }
 
     /// Reads the HELLO of `connection`; `None` if there is none yet. A wrong one is refused.
-    fn hello(&self, connection: &CloseOnFork<OwnedFd>) -> Option<Result<Hello, ()>> {
+    fn hello(&self, connection: &Connection) -> Option<Result<Hello, ()>> {
         let mut bytes = [0; LENGTH + 1];
-        let length = match packets::receive(connection.as_fd(), &mut bytes, false) {
+        let length = match packets::receive_without_descriptors(connection.as_fd(), &mut bytes) {
             Ok(Incoming::Empty) => return None,
             Ok(Incoming::Packet(length, _)) => length,
             Ok(Incoming::Closed) | Err(_) => return Some(Err(())),
@@ -199,7 +219,7 @@ impl AsRawFd for Door {
 }
 
 /// Sends a refusal. If the peer does not get it, it sees the connection close.
-fn refuse(connection: &CloseOnFork<OwnedFd>, reason: Reason) {
+fn refuse(connection: &Connection, reason: Reason) {
     let _ = packets::send(connection.as_fd(), &Packet::Refusal(reason).encode(), &[]);
 }
 
