@@ -515,6 +515,10 @@ pub trait Transport: Sized + Send + Sync + std::fmt::Debug + 'static {
     /// Has no effect if there is none. A datagram queue pair is flushed in any case.
     fn disconnect(qp: &Self::Qp);
 
+    /// Has a device complete as flushed the receives that were posted on `qp` after the end of its connection. For devices that do not
+    /// notice such a receive by themselves.
+    fn flush(_qp: &Self::Qp) {}
+
     /// Called once a message was received on `qp` before the transport reported the accepted connection as established. Core treats the
     /// connection as established from then on, so the transport must, too: a later `disconnect` ends a connection, not an
     /// attempt.

@@ -259,6 +259,10 @@ impl Transport for Verbs {
         }
     }
 
+    fn flush(qp: &Qp) {
+        qp.flush_again();
+    }
+
     fn message_received(qp: &Qp) {
         let conn = qp.conn.lock().clone();
         if let Some(conn) = conn {

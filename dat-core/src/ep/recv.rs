@@ -45,11 +45,13 @@ impl<T: Transport> Ep<T> {
         let Some(iov) = iov.within(queue.max_iov) else {
             return Err(self.too_many_segments(&queue));
         };
+        let mut ended = false;
         if queue.head == queue.limit {
             queue = match self.refill_receives(queue, cookie)? {
                 Some(queue) => queue,
                 None => return Ok(()),
             };
+            ended = self.state.is(EpState::Disconnected);
         }
         let Some(qp) = &queue.qp else {
             return Err(DEAD);
@@ -63,6 +65,11 @@ impl<T: Transport> Ep<T> {
         T::post_recv(qp, id(queue.id_base, number), iov)?;
         queue.head = number.wrapping_add(1);
         queue.posted.add_bytes(DtoOp::Receive, length_of(iov));
+        if ended && let Some(qp) = queue.qp.clone() {
+            // The device may have flushed the earlier ones just before. Unlocked, because the transport may take its time.
+            drop(queue);
+            T::flush(&qp);
+        }
         Ok(())
     }
 

@@ -52,7 +52,7 @@ unsafe impl Sync for Qp {}
 
 /// The connection of a queue pair, or an attempt at one. Dropping it ends it.
 pub(crate) trait Connection: Send + Sync {
-    /// Starts the disconnect that the consumer requested.
+    /// Starts the disconnect that the consumer requested. After the end it flushes what was posted before core knew of that.
     fn disconnect(&self, qp: &Qp);
 
     /// Treats the accepted connection as established, because a message was received.
@@ -338,6 +338,14 @@ impl Qp {
         let mut attr = zeroed_attr(state::IBV_QPS_ERR);
         // A failure is logged. A device that is gone flushes nothing.
         self.modify("ERR", &mut attr, qp_mask::STATE).ok();
+    }
+
+    /// Completes as flushed the receives that were posted since [`to_error`](Self::to_error). Those of rdma_rxe are in memory shared with the
+    /// kernel, which looks at them when the state is set, and not when a receive is posted.
+    pub(crate) fn flush_again(&self) {
+        if self.srq.is_none() {
+            self.to_error();
+        }
     }
 
     /// Resets the queue pair: receives and requests are discarded. Fails for a queue pair that tried to connect. The

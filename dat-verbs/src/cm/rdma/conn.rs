@@ -271,6 +271,10 @@ impl Conn {
                     .map(|()| None)
                 }
                 Act::Abandon => break (None, self.end(qp, &mut state)),
+                Act::FlushAgain => {
+                    qp.flush_again();
+                    break (None, None);
+                }
                 Act::Fail(report) => break (Some(report), self.end(qp, &mut state)),
                 Act::ReplyDisconnect(report) => {
                     if let Some(id) = &state.id {

@@ -167,7 +167,9 @@ impl Resolution {
                 Act::Ready => break ConnOutcome::Established,
                 Act::Fail(report) | Act::ReplyDisconnect(report) => break report,
                 // A resolution changes no queue pair state and has no disconnect.
-                Act::Nothing | Act::Finish | Act::Disconnect | Act::Abandon => return None,
+                Act::Nothing | Act::Finish | Act::Disconnect | Act::Abandon | Act::FlushAgain => {
+                    return None;
+                }
             };
             match done {
                 Ok(()) => return None,

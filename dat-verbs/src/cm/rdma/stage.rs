@@ -48,7 +48,7 @@ pub(crate) enum Input {
     Removed,
     /// A local call failed.
     LocalFault,
-    /// The consumer disconnects.
+    /// The consumer disconnects, or core knows that the connection has ended.
     LocalDisconnect,
 }
 
@@ -72,6 +72,8 @@ pub(crate) enum Act {
     Fail(ConnOutcome),
     /// Like [`Act::Fail`], after a reply to the peer's DREQ.
     ReplyDisconnect(ConnOutcome),
+    /// Have the device flush what was posted after it had flushed the queue pair, and before core knew of the end.
+    FlushAgain,
 }
 
 /// Returns the input for the errno of a request that was not sent. Over iWARP the call makes the connection of TCP, so it
@@ -87,11 +89,12 @@ pub(crate) const fn not_requested(errno: i32) -> Input {
 /// Performs one step.
 pub(crate) const fn step(stage: Stage, input: Input) -> (Stage, Act) {
     use Act::{
-        Abandon, Disconnect, Fail, Finish, Nothing, Ready, ReplyDisconnect, ResolveAddress,
-        ResolveRoute,
+        Abandon, Disconnect, Fail, Finish, FlushAgain, Nothing, Ready, ReplyDisconnect,
+        ResolveAddress, ResolveRoute,
     };
     use Stage::{Accepted, Address, Disconnecting, Down, Requested, Route, Up};
     match (stage, input) {
+        (Down, Input::LocalDisconnect) => (Down, FlushAgain),
         (Down, _) => (Down, Nothing),
 
         // Resolving.
@@ -219,7 +222,7 @@ mod tests {
     ];
 
     /// Returns one letter for each cell: `.` stays, `a` `r` try again, `q` REQ, `f` finish, `u` ready, `h` disconnect,
-    /// `x` abandon; the rest end with a report: `P`eer rejected, `N`on-peer, un`R`eachable, `A`ccept error,
+    /// `x` abandon, `e` flush again; the rest end with a report: `P`eer rejected, `N`on-peer, un`R`eachable, `A`ccept error,
     /// `D`isconnected, `B`roken.
     fn cell((from, to, act): (Stage, Stage, Act)) -> char {
         let report = |r| match r {
@@ -243,6 +246,7 @@ mod tests {
             Act::Ready => 'u',
             Act::Disconnect => 'h',
             Act::Abandon => 'x',
+            Act::FlushAgain => 'e',
             Act::Fail(r) | Act::ReplyDisconnect(r) => {
                 assert_eq!(to, Stage::Down);
                 report(r)
@@ -261,7 +265,7 @@ mod tests {
             ".......uAAAABAx",
             "........BBBDBBh",
             "........DDDDBD.",
-            "...............",
+            "..............e",
         ];
         for (stage, row) in STAGES.iter().zip(expected) {
             let found: String = INPUTS

@@ -360,6 +360,10 @@ impl Conn {
                     self.end(qp, state);
                     return Some(report);
                 }
+                Act::FlushAgain => {
+                    qp.flush_again();
+                    return None;
+                }
             };
             if done.is_some() {
                 return Some(ConnOutcome::Established);

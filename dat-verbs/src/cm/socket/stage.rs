@@ -45,7 +45,7 @@ pub(crate) enum Input {
     TimedOut,
     /// A local call failed.
     LocalFault,
-    /// The consumer disconnects.
+    /// The consumer disconnects, or core knows that the connection has ended.
     LocalDisconnect,
 }
 
@@ -67,13 +67,16 @@ pub(crate) enum Act {
     Abandon,
     /// Move the queue pair to ERR, close, report.
     Fail(ConnOutcome),
+    /// Have the device flush what was posted after it had flushed the queue pair, and before core knew of the end.
+    FlushAgain,
 }
 
 /// Performs one step.
 pub(crate) const fn step(stage: Stage, input: Input) -> (Stage, Act) {
-    use Act::{Abandon, ConnectTcp, Disconnect, Fail, Finish, Nothing, Ready};
+    use Act::{Abandon, ConnectTcp, Disconnect, Fail, Finish, FlushAgain, Nothing, Ready};
     use Stage::{Accepted, Connecting, Down, Requested, Up};
     match (stage, input) {
+        (Down, Input::LocalDisconnect) => (Down, FlushAgain),
         (Down, _) => (Down, Nothing),
 
         (Connecting { tries, pre_v8 }, Input::TcpConnected) => {
@@ -190,7 +193,7 @@ mod tests {
     ];
 
     /// Returns one letter for each cell: `.` stays, `d` connects again, `o` connects again to a peer before version 8,
-    /// `q` REQ, `f` finish, `u` ready, `x` abandon; the rest end with a report: `P`eer rejected, `N`on-peer,
+    /// `q` REQ, `f` finish, `u` ready, `x` abandon, `e` flush again; the rest end with a report: `P`eer rejected, `N`on-peer,
     /// un`R`eachable, `A`ccept error, `D`isconnected, `B`roken.
     fn cell(from: Stage, to: Stage, act: Act) -> char {
         let end = |report| {
@@ -222,6 +225,7 @@ mod tests {
             Act::Finish => 'f',
             Act::Ready => 'u',
             Act::Abandon => 'x',
+            Act::FlushAgain => 'e',
             Act::Disconnect(r) | Act::Fail(r) => end(r),
         }
     }
@@ -237,7 +241,7 @@ mod tests {
             "...fPN.NNN..Bx",
             "......uAAA.AAx",
             ".......DD.D.BD",
-            "..............",
+            ".............e",
         ];
         for (stage, row) in STAGES.iter().zip(expected) {
             let found: String = INPUTS
