@@ -1,7 +1,6 @@
 //! `dat fault`: runs a program over the filter `fault`, and prints the faults that it did.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -47,10 +46,7 @@ pub(crate) fn run(arguments: &Fault, json: bool) -> Outcome {
     } else {
         table(&parsed(&lines)?)
     };
-    match output {
-        Some(mut file) => file.write_all(text.as_bytes())?,
-        None => crate::out::text(&text),
-    }
+    wrapped::report(output.zip(arguments.output.as_deref()), &text)?;
     wrapped::ended(status)
 }
 
@@ -108,6 +104,8 @@ fn table(faults: &[Done]) -> String {
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd as _;
+
+    use std::io::Write as _;
 
     use super::*;
 

@@ -1,7 +1,6 @@
 //! `dat trace`: runs a program over the filter `trace`, and prints what its processes called.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -62,10 +61,7 @@ pub(crate) fn run(arguments: &Trace, json: bool) -> Outcome {
             .collect::<Result<_, _>>()?;
         of_processes(&processes, &arguments.ia)
     };
-    match output {
-        Some(mut file) => file.write_all(text.as_bytes())?,
-        None => crate::out::text(&text),
-    }
+    wrapped::report(output.zip(arguments.output.as_deref()), &text)?;
     wrapped::ended(status)
 }
 

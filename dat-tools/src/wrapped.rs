@@ -2,7 +2,7 @@
 
 use std::fs::{DirBuilder, File};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -36,23 +36,32 @@ impl Folder {
     /// # Errors
     /// The path cannot be made, or cannot be written into `ia_params`.
     pub(crate) fn new() -> Outcome<Self> {
-        let parent = std::env::temp_dir();
+        Self::beneath(&std::env::temp_dir())
+    }
+
+    fn beneath(parent: &Path) -> Outcome<Self> {
+        // The program may change its folder.
+        let parent = std::path::absolute(parent)?;
+        let text = parent.display().to_string();
+        if parent.to_str().is_none() || text.contains(char::is_whitespace) {
+            return Err(format!(
+                "{text}: a setting of dat.conf is text without blanks; set TMPDIR to another folder"
+            )
+            .into());
+        }
         for _ in 0..100 {
             // Any user could take names that can be foreseen. The hash of nothing is random: its keys are.
             let random = RandomState::new().build_hasher().finish();
             let path = parent.join(format!("dat-{random:016x}"));
             match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => {
-                    let folder = Self(path);
-                    let text = folder.0.display().to_string();
-                    if text.contains(char::is_whitespace) {
-                        return Err(format!("{text}: a setting of dat.conf cannot contain blanks; set TMPDIR to another folder").into());
-                    }
-                    return Ok(folder);
-                }
+                Ok(()) => return Ok(Self(path)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
-                    return Err(format!("cannot make {}: {error}", path.display()).into());
+                    return Err(format!(
+                        "cannot make {}: {error}; TMPDIR names another folder than {text}",
+                        path.display()
+                    )
+                    .into());
                 }
             }
         }
@@ -123,7 +132,8 @@ pub(crate) fn configure(ia: &str, settings: &str, folder: &Folder) -> Outcome<Pa
     })?;
     let write = |entry: &Entry| classic_line(&in_place(entry, own_path.as_deref()));
     let file = folder.file("dat.conf");
-    std::fs::write(&file, text(&catalog, ia, &new, write))?;
+    std::fs::write(&file, text(&catalog, ia, &new, write))
+        .map_err(|error| unwritten(&file, &error))?;
     Ok(file)
 }
 
@@ -252,12 +262,33 @@ pub(crate) fn create(path: Option<&Path>) -> Outcome<Option<File>> {
         return Ok(None);
     };
     let file = File::create(path);
-    let file = file.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    let file = file.map_err(|error| unwritten(path, &error))?;
     Ok(Some(file))
+}
+
+/// Writes the report to the file of [`create`], or to standard output.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn report(to: Option<(File, &Path)>, text: &str) -> Outcome {
+    match to {
+        Some((mut file, path)) => file
+            .write_all(text.as_bytes())
+            .map_err(|error| unwritten(path, &error))?,
+        None => crate::out::text(text),
+    }
+    Ok(())
+}
+
+fn unwritten(path: &Path, error: &io::Error) -> String {
+    format!("cannot write {}: {error}", path.display())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
     use dat_registry::conf::parse;
     use dat_registry::search::Found;
 
@@ -277,6 +308,31 @@ mod tests {
             .iter()
             .for_each(|path| std::fs::remove_dir(path).expect("a folder"));
         assert!(made.is_ok(), "{:?}", made.err());
+    }
+
+    #[test]
+    fn a_folder_that_programs_do_not_find_is_refused_and_a_relative_one_made_whole() {
+        let made = Folder::beneath(Path::new(".")).expect("a folder");
+        assert!(made.0.is_absolute(), "{made:?}");
+        for (parent, reason) in [
+            (&b"a\xff"[..], "text without blanks"),
+            (b"a b", "text without blanks"),
+            (b"/dev/null", "cannot make /dev/null/dat-"),
+        ] {
+            let refused = Folder::beneath(Path::new(OsStr::from_bytes(parent)));
+            let said = refused.expect_err("no folder").to_string();
+            assert!(said.contains(reason) && said.contains("TMPDIR"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_report_that_cannot_be_written_is_named() {
+        let path = Path::new("/dev/full");
+        let file = create(Some(path)).expect("a device").expect("a file");
+        let said = report(Some((file, path)), "text")
+            .expect_err("no space")
+            .to_string();
+        assert!(said.contains("cannot write /dev/full"), "{said}");
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Trust {
 
 /// Returns true for the uid that the kernel reports for each user without a mapping in this user namespace: such users
 /// cannot be distinguished. The initial namespace maps all users.
-fn is_ambiguous(uid: u32) -> bool {
+pub(crate) fn is_ambiguous(uid: u32) -> bool {
     static OVERFLOW: OnceLock<Option<u32>> = OnceLock::new();
     let overflow = OVERFLOW.get_or_init(|| {
         let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();

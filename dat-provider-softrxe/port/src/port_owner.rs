@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::credentials::own_uid;
+use crate::credentials::{is_ambiguous, own_uid};
 
 /// The user of a UDP port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,15 +15,25 @@ pub struct PortOwner {
 
 impl fmt::Display for PortOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let own = own_uid();
-        if self.uid == own {
-            write!(
-                f,
-                "a program of this user (uid {own}) that is no engine, or one that does not answer"
-            )
-        } else {
-            write!(f, "user {} and not to this one (uid {own})", self.uid)
-        }
+        describe(self.uid, own_uid(), is_ambiguous(self.uid), f)
+    }
+}
+
+/// Writes whose the port is. A user that `is_unmapped` may be any one, also root of the host that runs `dat serve-port`.
+fn describe(uid: u32, own: u32, is_unmapped: bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if is_unmapped {
+        write!(
+            f,
+            "user {uid}, which stands for all whom this user namespace does not map, as root of the host and the users of other \
+             containers, and not to this one (uid {own}); such users are never trusted, not even with `dat serve-port`"
+        )
+    } else if uid == own {
+        write!(
+            f,
+            "a program of this user (uid {own}) that is no engine, or one that does not answer"
+        )
+    } else {
+        write!(f, "user {uid} and not to this one (uid {own})")
     }
 }
 
@@ -70,6 +80,19 @@ fn parse(line: &str) -> Option<(SocketAddr, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// In a container with a user namespace the remedy `dat serve-port` is of no use, and may be in force.
+    #[test]
+    fn a_user_whom_the_namespace_does_not_map_is_told_as_such() {
+        struct Told(bool);
+        impl fmt::Display for Told {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                describe(65_534, 0, self.0, f)
+            }
+        }
+        assert!(Told(true).to_string().contains("user namespace"));
+        assert!(!Told(false).to_string().contains("user namespace"));
+    }
 
     #[test]
     fn the_list_of_udp_ports_is_read() {

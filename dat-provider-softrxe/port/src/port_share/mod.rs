@@ -65,13 +65,23 @@ pub enum PortShareError {
     },
     /// The lock by which processes share the port cannot be made.
     #[error(
-        "cannot make the lock by which processes share UDP port 4791: {0}; it takes memfd_create(2) with seals, and /proc/self/fd: \
-         permit the one in the seccomp filter, and mount the other"
+        "cannot make the lock by which processes share UDP port 4791: {0}; {remedy}",
+        remedy = lock_remedy(.0)
     )]
     Lock(#[source] io::Error),
     /// Another system call failed.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// Returns what helps where the lock cannot be made.
+fn lock_remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EFBIG) => "it is a file of some pages: raise `ulimit -f`",
+        _ => {
+            "it takes memfd_create(2) with seals, and /proc/self/fd: permit the one in the seccomp filter, and mount the other"
+        }
+    }
 }
 
 /// The part that this process has in the port.
@@ -300,6 +310,18 @@ mod tests {
 
     use super::patience::HANDOVER_TIME;
     use super::*;
+
+    /// Under `ulimit -f` the seccomp filter and /proc are in order.
+    #[test]
+    fn a_lock_beyond_the_limit_of_files_is_told_with_that_limit() {
+        let told = |code| PortShareError::Lock(io::Error::from_raw_os_error(code)).to_string();
+        let limit = told(libc::EFBIG);
+        assert!(
+            limit.contains("ulimit -f") && !limit.contains("seccomp"),
+            "{limit}"
+        );
+        assert!(told(libc::EPERM).contains("seccomp"));
+    }
 
     const PORT: u16 = 47_911;
 
