@@ -34,7 +34,7 @@ fn answered(dial: &mut Dial) -> Agreed {
 fn agree(door: &mut Door, one: End, other: End) {
     let offer = Offer::new(SMALL_RING, 4791);
     let mut dial = Dial::start(one, other, offer).unwrap();
-    let _there = door.take().unwrap().answer(offer).unwrap();
+    let _there = door.take().unwrap().answer(offer, |_| Ok(())).unwrap();
     answered(&mut dial);
 }
 
@@ -53,7 +53,9 @@ fn two_engines_agree_and_notice_the_end() {
     assert!(dial.poll().unwrap().is_none());
     let call = door.take().unwrap();
     assert_eq!((call.peer(), dial.peer()), (one, other));
-    let mut there = call.answer(Offer::new(SMALL_RING, 4792)).unwrap();
+    let mut there = call
+        .answer(Offer::new(SMALL_RING, 4792), |_| Ok(()))
+        .unwrap();
     let mut here = answered(&mut dial);
     assert_eq!((here.port, there.port), (4792, 4791), "the peer's");
     assert!(matches!(dial.poll(), Err(DialError::Closed)), "it is over");
@@ -107,7 +109,9 @@ fn a_call_to_an_address_and_slot_learns_the_guid() {
     let mut dial = Dial::start(one, End { guid, ..other }, Offer::new(SMALL_RING, 4791)).unwrap();
     let call = door.take().unwrap();
     assert_eq!((call.peer(), dial.peer().guid), (one, ANY_GUID));
-    let _there = call.answer(Offer::new(SMALL_RING, 4791)).unwrap();
+    let _there = call
+        .answer(Offer::new(SMALL_RING, 4791), |_| Ok(()))
+        .unwrap();
     let _here = answered(&mut dial);
     assert_eq!(dial.peer(), other);
 }
@@ -123,7 +127,11 @@ fn many_wake_ups_neither_block_nor_fail() {
         };
         let mut door = Door::listen(other).unwrap();
         let mut dial = Dial::start(one, other, offer(own)).unwrap();
-        let there = door.take().unwrap().answer(offer(peers)).unwrap();
+        let there = door
+            .take()
+            .unwrap()
+            .answer(offer(peers), |_| Ok(()))
+            .unwrap();
         let here = answered(&mut dial);
         for (from, to) in [(&here.bell, &there.bell), (&there.bell, &here.bell)] {
             let ready = PollSet::new().unwrap();
@@ -170,7 +178,7 @@ fn a_call_is_refused_with_a_reason() {
     let error = door
         .take()
         .unwrap()
-        .answer(Offer::new(SMALL_RING, 4791))
+        .answer(Offer::new(SMALL_RING, 4791), |_| Ok(()))
         .unwrap_err();
     assert!(matches!(error, AnswerError::Map(MapError::Size(5000))));
     let error = dial.poll().unwrap_err();
@@ -184,6 +192,20 @@ fn a_call_is_refused_with_a_reason() {
         panic!("{error}");
     };
     assert_eq!((peer, error.kind()), (other, ErrorKind::ConnectionRefused));
+}
+
+#[test]
+fn a_call_whose_wake_ups_cannot_be_watched_is_refused() {
+    let (one, other) = (end(119, 1), end(119, 2));
+    let mut door = Door::listen(other).unwrap();
+    let mut dial = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap();
+    let call = door.take().unwrap();
+    let answered = call.answer(Offer::new(SMALL_RING, 4791), |_| {
+        Err(ErrorKind::StorageFull.into())
+    });
+    assert!(matches!(answered, Err(AnswerError::Watch(_))));
+    let error = dial.poll().unwrap_err();
+    assert!(matches!(error, DialError::Refused(Reason::Full)), "{error}");
 }
 
 #[test]

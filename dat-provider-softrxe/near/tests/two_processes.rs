@@ -177,7 +177,11 @@ fn start_by(mut command: Command, ip: IpAddr) -> (Process, Agreed) {
         assert!(process.0.try_wait().unwrap().is_none(), "it runs");
         std::thread::sleep(Duration::from_millis(1));
         if let Some(call) = door.take() {
-            return (process, call.answer(Offer::new(SMALL_RING, 4791)).unwrap());
+            return (
+                process,
+                call.answer(Offer::new(SMALL_RING, 4791), |_| Ok(()))
+                    .unwrap(),
+            );
         }
     }
 }

@@ -134,10 +134,19 @@ impl Near {
         self.by_peer.contains_key(&peer)
     }
 
-    /// Adds the channel to `peer`, whose CA GUID is `guid` and which sends from UDP port `port`. `bell` is `None` for this engine itself.
+    /// Prepares for the wake-ups of a channel that is to be [added](Self::add).
     ///
     /// # Errors
     /// As `epoll_ctl`.
+    pub(crate) fn watch(&self, bell: &Bell) -> io::Result<()> {
+        bell.watch(&self.bells)
+    }
+
+    /// Adds the channel to `peer`, whose CA GUID is `guid` and which sends from UDP port `port`. `bell` is [watched](Self::watch), and `None` for
+    /// this engine itself.
+    ///
+    /// # Errors
+    /// There is no room for one more channel.
     pub(crate) fn add(
         &mut self,
         engine: &mut Engine<Regions>,
@@ -147,9 +156,6 @@ impl Near {
         channel: Channel,
         bell: Option<Bell>,
     ) -> io::Result<()> {
-        if let Some(bell) = &bell {
-            bell.watch(&self.bells)?;
-        }
         let looped = bell.is_none();
         let free = self.channels.iter().position(Option::is_none);
         let index = free.unwrap_or(self.channels.len());

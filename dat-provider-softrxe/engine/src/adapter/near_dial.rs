@@ -328,7 +328,10 @@ impl NearDial {
                 }
                 Ok(Some(agreed)) => {
                     self.calls.remove(agreed.bell.as_raw_fd());
-                    if let Err(refusal) = add(context, dial.peer(), agreed) {
+                    // The peer uses no channel before this side does.
+                    let watched = context.near.watch(&agreed.bell).map_err(Refusal::from);
+                    let added = watched.and_then(|()| add(context, dial.peer(), agreed));
+                    if let Err(refusal) = added {
                         self.refuse(context.now, dial.peer(), &refusal);
                     }
                 }
@@ -382,7 +385,9 @@ impl NearDial {
         }
         self.forget(name);
         let done = match context.near.offer(context.near.count()) {
-            Some(offer) => call.answer(offer).map_err(Refusal::from),
+            Some(offer) => call
+                .answer(offer, |bell| context.near.watch(bell))
+                .map_err(Refusal::from),
             None => {
                 call.refuse(Reason::Full);
                 Err(Refusal::TooMany)

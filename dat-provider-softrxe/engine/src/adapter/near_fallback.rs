@@ -106,6 +106,7 @@ impl Reason {
     pub(crate) fn of_answer(error: &AnswerError) -> Self {
         match error {
             AnswerError::Map(error) => Self::of_memory(error),
+            AnswerError::Watch(_) => Self::Resources,
             AnswerError::Send { .. } => Self::Silent,
         }
     }

@@ -83,6 +83,10 @@ impl Bell {
         }
     }
 
+    pub(super) const fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     /// Returns the connection's descriptor, and the one that the peer signals.
     fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let own = self.wakes.as_ref().map(|wakes| wakes.own.as_raw_fd());

@@ -26,6 +26,9 @@ pub enum AnswerError {
     /// There is no memory for the channel.
     #[error(transparent)]
     Map(#[from] MapError),
+    /// The channel's wake-ups cannot be watched.
+    #[error("the wake-ups of a channel cannot be watched: {0}")]
+    Watch(io::Error),
     /// The answer could not be sent.
     #[error("sending the channel's memory to the engine in slot {slot} of {ip}: {error}", ip = .peer.ip, slot = .peer.slot)]
     Send {
@@ -230,11 +233,16 @@ impl Call {
         self.hello.from
     }
 
-    /// Creates a channel with what both sides offer, and sends its memory and event descriptors.
+    /// Creates a channel with what both sides offer, has `watch` prepare for its wake-ups, and sends its memory and event descriptors. So the
+    /// peer has no channel that this side cannot use.
     ///
     /// # Errors
-    /// [`AnswerError`]; without memory the peer gets a refusal.
-    pub fn answer(self, offer: Offer) -> Result<Agreed, AnswerError> {
+    /// [`AnswerError`]; without memory, and with an error of `watch`, the peer gets a refusal.
+    pub fn answer(
+        self,
+        offer: Offer,
+        watch: impl FnOnce(&Bell) -> io::Result<()>,
+    ) -> Result<Agreed, AnswerError> {
         let offer = offer.to(self.connection.as_fd());
         let ring = offer.ring.min(self.hello.ring as usize);
         let (channel, memory) = match Channel::create(ring) {
@@ -258,9 +266,13 @@ impl Call {
         let answer = Packet::Answer(Hello::new(self.own, peer.guid, offer)).encode();
         let mut descriptors = vec![memory.as_raw_fd()];
         descriptors.extend(wakes.iter().flat_map(Wakes::for_peer));
-        packets::send(self.connection.as_fd(), &answer, &descriptors)
-            .map_err(|error| AnswerError::Send { peer, error })?;
         let bell = Bell::new(self.connection, wakes);
+        if let Err(error) = watch(&bell) {
+            refuse(bell.connection(), Reason::Full);
+            return Err(AnswerError::Watch(error));
+        }
+        packets::send(bell.connection().as_fd(), &answer, &descriptors)
+            .map_err(|error| AnswerError::Send { peer, error })?;
         let port = self.hello.port;
         Ok(Agreed {
             channel,

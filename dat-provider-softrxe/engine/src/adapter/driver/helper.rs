@@ -530,6 +530,7 @@ mod tests {
         let State { engine, near, .. } = &mut *hub.state.lock();
         let name = (peer.ip, peer.slot);
         let now = clock::now();
+        bell.iter().for_each(|bell| near.watch(bell).unwrap());
         near.add(engine, now, name, (peer.guid, 4791), channel, bell)
             .unwrap();
     }
@@ -664,7 +665,7 @@ mod tests {
         let answered = door
             .take()
             .unwrap()
-            .answer(Offer::new(LARGE_RING, 4791))
+            .answer(Offer::new(LARGE_RING, 4791), |_| Ok(()))
             .unwrap();
         hub.await_channel_for_datagrams(name);
         assert_eq!(hub.state.lock().near.count(), 1);
@@ -684,7 +685,7 @@ mod tests {
         let offer = Offer::new(LARGE_RING, 4791);
         let mut door = Door::listen(ends[0]).unwrap();
         let mut dial = Dial::start(ends[1], ends[0], offer).unwrap();
-        let answered = door.take().unwrap().answer(offer).unwrap();
+        let answered = door.take().unwrap().answer(offer, |_| Ok(())).unwrap();
         let Agreed { channel, bell, .. } = dial.poll().unwrap().unwrap();
         add(&hub, ends[0], channel, Some(bell));
         let (cq, mut polls) = (cq(&hub, false), 0);
@@ -719,7 +720,7 @@ mod tests {
         let mut door = Door::listen(ends[0]).unwrap();
         let mut connect = || {
             let mut dial = Dial::start(ends[1], ends[0], offer).unwrap();
-            let answered = door.take().unwrap().answer(offer).unwrap();
+            let answered = door.take().unwrap().answer(offer, |_| Ok(())).unwrap();
             let Agreed { channel, bell, .. } = dial.poll().unwrap().unwrap();
             add(&hub, ends[0], channel, Some(bell));
             answered
@@ -748,7 +749,7 @@ mod tests {
         let answered = door
             .take()
             .unwrap()
-            .answer(Offer::new(LARGE_RING, 4791))
+            .answer(Offer::new(LARGE_RING, 4791), |_| Ok(()))
             .unwrap();
         let Agreed { channel, bell, .. } = dial.poll().unwrap().unwrap();
         add(&hub, ends[0], channel, Some(bell));
