@@ -208,18 +208,27 @@ impl Drop for Peer {
 impl Peer {
     /// Starts the process, and returns its address and connection qualifier.
     fn start(name: &str) -> Outcome<(Self, String)> {
-        let mut child = Command::new(std::env::current_exe()?)
+        // A limit stops these first of all.
+        let cannot = |error| {
+            format!(
+                "cannot start the second process: {error}; the limits of processes (`ulimit -u`, the control group's pids.max) \
+                 and of descriptors (`ulimit -n`) may be too low, or /dev and /proc missing"
+            )
+        };
+        let own = std::env::current_exe().map_err(cannot)?;
+        let mut child = Command::new(own)
             .args(["demo-peer", name])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn()?;
+            .spawn()
+            .map_err(cannot)?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let has_opened = Arc::new(AtomicBool::new(false));
         let reader = {
             let has_opened = Arc::clone(&has_opened);
             let follow = move || follow(stderr, &has_opened);
-            thread::Builder::new().spawn(follow)?
+            thread::Builder::new().spawn(follow).map_err(cannot)?
         };
         let mut peer = Self {
             child,

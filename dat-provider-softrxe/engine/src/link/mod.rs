@@ -115,7 +115,15 @@ pub(crate) fn transmit(
         let sent = regions.gather(&buffer[..run.length], |pieces| link.send(&run, pieces));
         if let Err(error) = sent {
             // The protocol repeats the packets, as if they had been lost on the wire.
-            tracing::debug!(%error, to = %run.destination, "packets not sent");
+            if error.raw_os_error() == Some(libc::EMSGSIZE) {
+                // They never fit until the netdev changes again, and the peer sees nothing of them.
+                tracing::warn!(
+                    to = %run.destination,
+                    "packets are longer than the MTU of the netdev, which was lowered since the IA was opened: raise it, or open the IA again"
+                );
+            } else {
+                tracing::debug!(%error, to = %run.destination, "packets not sent");
+            }
             if goes_to_manager(&buffer[..run.length]) && is_without_route(&error) {
                 engine.no_route(now, run.destination.ip());
             }

@@ -58,7 +58,9 @@ enum OpenError {
         "the kernel gives no random numbers for keys and connections: {0}; is /dev/urandom there?"
     )]
     Random(#[source] getrandom::Error),
-    #[error("cannot start the helper thread: {0}")]
+    #[error(
+        "cannot start the helper thread of the adapter: {0}; raise `ulimit -u` or the control group's pids.max, or open fewer adapters"
+    )]
     Thread(#[source] io::Error),
     #[error("the process has no memory left; raise `ulimit -v`, or open fewer adapters")]
     Memory,
