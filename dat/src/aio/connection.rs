@@ -573,8 +573,7 @@ impl Context {
     /// Connects to `conn_qual` at `address`. There is no time limit unless [`Options::timeout`] sets one. A call that is dropped ends the
     /// attempt; the peer's [`AsyncListener::accept`](super::AsyncListener::accept) fails then.
     ///
-    /// A client that waits for its server:
-    ///
+    /// A client that waits for its server. `pause` is the sleep of the runtime, such as `async || tokio::time::sleep(PAUSE).await`:
     ///
     /// ```
     /// use std::net::IpAddr;
@@ -582,7 +581,12 @@ impl Context {
     /// use udapl::aio::{Connection, Context, Options};
     /// use udapl::{ConnectionEvent, Error};
     ///
-    /// async fn reach(context: &Context, server: IpAddr, qualifier: u64) -> udapl::Result<Connection> {
+    /// async fn reach(
+    ///     context: &Context,
+    ///     server: IpAddr,
+    ///     qualifier: u64,
+    ///     pause: impl AsyncFn(),
+    /// ) -> udapl::Result<Connection> {
     ///     let options = Options { timeout: Duration::from_secs(2), ..Options::default() };
     ///     loop {
     ///         match context.connect(server, qualifier, &options).await {
@@ -590,7 +594,7 @@ impl Context {
     ///             Err(Error::Disconnected { how: ConnectionEvent::TimedOut }) => {}
     ///             other => return other,
     ///         }
-    ///         std::thread::sleep(Duration::from_millis(100)); // or the sleep of the runtime
+    ///         pause().await;
     ///     }
     /// }
     /// # use udapl::aio::{block_on, join};
@@ -598,7 +602,8 @@ impl Context {
     /// # let context = Context::open("softrxe-lo")?;
     /// # let mut listener = context.listen(None, Options::default())?;
     /// # let qualifier = listener.conn_qual();
-    /// # let (client, server) = block_on(join(reach(&context, context.address(), qualifier), listener.accept()));
+    /// # let client = reach(&context, context.address(), qualifier, async || {});
+    /// # let (client, server) = block_on(join(client, listener.accept()));
     /// # client?; server?;
     /// # Ok(())
     /// # }

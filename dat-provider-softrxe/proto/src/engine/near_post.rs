@@ -68,8 +68,7 @@ impl<M: Memory> Engine<M> {
         });
         let sent = posted.unwrap_or(Err(PostError::UnknownQueue))?;
         if sent.is_none() {
-            let posted = self.with_qp(now, slot, |qp, cx| qp.post_send(cx, request));
-            posted.unwrap_or(Err(PostError::UnknownQueue))?;
+            self.post_behind(now, slot, request)?;
         }
         let waits = match sent {
             None => true,
@@ -90,6 +89,19 @@ impl<M: Memory> Engine<M> {
             self.arm(now, slot);
         }
         Ok(sent.is_some())
+    }
+
+    /// Posts a request whose record cannot be made now.
+    #[cold]
+    #[inline(never)]
+    fn post_behind(
+        &mut self,
+        now: Time,
+        slot: u32,
+        request: &SendRequest<'_>,
+    ) -> Result<(), PostError> {
+        let posted = self.with_qp(now, slot, |qp, cx| qp.post_send(cx, request));
+        posted.unwrap_or(Err(PostError::UnknownQueue))
     }
 
     /// Records that the record of a post has the acknowledgement that was held back.
