@@ -209,6 +209,7 @@ impl Near {
     }
 
     /// Calls `act` for each channel; one whose peer broke the protocol ends. Wakes the peers for which `act` returns true.
+    #[inline(always)]
     fn for_each(
         &mut self,
         engine: &mut Engine<Regions>,
@@ -227,10 +228,23 @@ impl Near {
             }
         }
         if let Some((peer, violation)) = broken {
-            tracing::warn!(?peer, %violation, "a process of this user broke the protocol of its shared memory");
-            self.remove(engine, now, peer);
-            self.ended = true;
+            self.end_broken(engine, now, peer, &violation);
         }
+    }
+
+    /// Ends the channel to `peer`, which broke its protocol.
+    #[cold]
+    #[inline(never)]
+    fn end_broken(
+        &mut self,
+        engine: &mut Engine<Regions>,
+        now: Time,
+        peer: LocalPeer,
+        violation: &Violation,
+    ) {
+        tracing::warn!(?peer, %violation, "a process of this user broke the protocol of its shared memory");
+        self.remove(engine, now, peer);
+        self.ended = true;
     }
 
     /// Receives records, up to a bound.
@@ -243,6 +257,7 @@ impl Near {
         self.receive_with(engine, now, NearLink::drain);
     }
 
+    #[inline(always)]
     fn receive_with(
         &mut self,
         engine: &mut Engine<Regions>,
