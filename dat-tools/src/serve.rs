@@ -75,7 +75,10 @@ pub(crate) fn run(arguments: &Serve, json: bool) -> Outcome {
             let (service, bytes) = match begun {
                 Ok(begun) => begun,
                 Err(why) => {
-                    let print = lines.next(Instant::now());
+                    let (left_out, print) = lines.next(Instant::now());
+                    if let Some(count) = left_out {
+                        print_left_out(count, json);
+                    }
                     refuse(request, why, print, json);
                     continue;
                 }
@@ -187,8 +190,9 @@ impl Lines {
         }
     }
 
-    /// Returns whether the next line is printed; else it is counted. [`Lines::left_out`] comes first.
-    fn next(&mut self, now: Instant) -> bool {
+    /// Returns whether the next line is printed; else it is counted. Returns also what [`Lines::left_out`] does, which comes first.
+    fn next(&mut self, now: Instant) -> (Option<u64>, bool) {
+        let left_out = self.left_out(now);
         if now.duration_since(self.begun) >= PERIOD {
             *self = Self::new(now);
         }
@@ -198,7 +202,7 @@ impl Lines {
         } else {
             self.left_out += 1;
         }
-        prints
+        (left_out, prints)
     }
 
     /// Returns how many lines were left out, once, when the period is over.
@@ -273,15 +277,34 @@ mod tests {
         let begun = Instant::now();
         let after = |seconds| begun + Duration::from_secs(seconds);
         let mut lines = Lines::new(begun);
-        let printed = (0..1000).filter(|_| lines.next(after(1))).count();
+        let printed = (0..1000).filter(|_| lines.next(after(1)).1).count();
         assert_eq!(printed, MAX_LINES as usize);
         assert_eq!(lines.left_out(after(59)), None);
         assert_eq!(lines.left_out(after(60)), Some(900));
         assert_eq!(lines.left_out(after(61)), None);
-        assert!(lines.next(after(62)));
+        assert_eq!(lines.next(after(62)), (None, true));
         // Few requests leave nothing out.
         assert_eq!(lines.left_out(after(600)), None);
-        assert!(lines.next(after(600)));
+        assert_eq!(lines.next(after(600)), (None, true));
+    }
+
+    #[test]
+    fn the_number_left_out_is_kept_at_the_end_of_the_period() {
+        let begun = Instant::now();
+        let mut lines = Lines::new(begun);
+        let mut told = 0;
+        let mut printed = 0;
+        // As `run`: looks at the count, waits for a request for 1 ms, refuses it, 1 ms.
+        for step in 0..70_000 {
+            let now = begun + Duration::from_millis(2 * step + 1);
+            told += lines.left_out(now).unwrap_or(0);
+            let (left_out, prints) = lines.next(now + Duration::from_millis(1));
+            told += left_out.unwrap_or(0);
+            printed += u64::from(prints);
+        }
+        let now = begun + Duration::from_secs(1000);
+        told += lines.left_out(now).unwrap_or(0);
+        assert_eq!(printed + told, 70_000);
     }
 
     #[test]

@@ -40,8 +40,8 @@ impl Folder {
     }
 
     fn beneath(parent: &Path) -> Outcome<Self> {
-        // The program may change its folder.
-        let parent = std::path::absolute(parent)?;
+        // The program may change its folder. An empty path is the working folder.
+        let parent = std::path::absolute(Path::new(".").join(parent))?;
         let text = parent.display().to_string();
         if parent.to_str().is_none() || text.contains(char::is_whitespace) {
             return Err(format!(
@@ -58,7 +58,7 @@ impl Folder {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
                     return Err(format!(
-                        "cannot make {}: {error}; TMPDIR names another folder than {text}",
+                        "cannot make {}: {error}; set TMPDIR to a folder where this user may make one, instead of {text}",
                         path.display()
                     )
                     .into());
@@ -323,6 +323,12 @@ mod tests {
             let said = refused.expect_err("no folder").to_string();
             assert!(said.contains(reason) && said.contains("TMPDIR"), "{said}");
         }
+    }
+
+    #[test]
+    fn an_empty_path_is_the_working_folder() {
+        let made = Folder::beneath(Path::new("")).unwrap();
+        assert!(made.0.starts_with(std::env::current_dir().unwrap()));
     }
 
     #[test]

@@ -65,12 +65,32 @@ impl<T: Transport> Ep<T> {
         T::post_recv(qp, id(queue.id_base, number), iov)?;
         queue.head = number.wrapping_add(1);
         queue.posted.add_bytes(DtoOp::Receive, length_of(iov));
-        if ended && let Some(qp) = queue.qp.clone() {
-            // The device may have flushed the earlier ones just before. Unlocked, because the transport may take its time.
+        if ended {
             drop(queue);
-            T::flush(&qp);
+            self.flush_ended();
         }
         Ok(())
+    }
+
+    /// Has the transport flush a receive that was posted behind others after the end of the connection: the device may have flushed these just
+    /// before.
+    #[cold]
+    #[inline(never)]
+    fn flush_ended(&'static self) {
+        let Ok(mut side) = self.lock_alive() else {
+            return;
+        };
+        // After a reset by another thread the queue pair is another one, or for another connection.
+        if !self.state.is(EpState::Disconnected) {
+            return;
+        }
+        let Some(checkout) = Self::check_out(&mut side) else {
+            return;
+        };
+        // Unlocked, because the transport may take its time.
+        drop(side);
+        T::flush(&checkout.qp);
+        drop(self.check_in(&checkout));
     }
 
     /// Raises the limit that the head has reached, if the ring has room. Returns `None` if the state is Disconnected and no

@@ -264,6 +264,7 @@ impl Holder {
                 self.close_expired_keepers(Instant::now());
             }
         }
+        self.close_leaving();
         self.listener.accept();
         while let Some(connection) = self.listener.take() {
             self.admit(connection);
@@ -380,7 +381,12 @@ impl Holder {
                         Response::Invalid => return self.forget(member),
                     }
                 }
-                Ok(Incoming::Closed) | Err(_) => return self.forget(member),
+                Ok(Incoming::Closed) => return self.forget(member),
+                Err(error) => {
+                    // A process of another user that sends descriptors is one of these.
+                    tracing::debug!(%error, "the connection of a member ends");
+                    return self.forget(member);
+                }
             }
         }
     }
@@ -563,5 +569,38 @@ mod tests {
             assert!(begin.elapsed() < Duration::from_secs(60));
         }
         assert_eq!(threads(), 100_usize.div_ceil(held()));
+    }
+
+    #[test]
+    fn descriptors_of_ended_members_are_free_for_new_ones() {
+        let ip = "127.61.9.8".parse().unwrap();
+        let socket = Socket::bind(ip, crate::ROCE_PORT, 1 << 16).unwrap();
+        let mut holder = Holder::for_all_users(ip, socket.into(), Quotas::default()).unwrap();
+        let connect = || connect_exact(Kind::Packets, &system_name(ip), Trust::Own).unwrap();
+        crate::unix_socket::act_as_an_old_kernel();
+        let first = connect();
+        holder.poll_members();
+        assert_eq!(holder.connections.len(), 1);
+        let second = connect();
+        let third = connect();
+        // Its number at this end stays taken.
+        let limit = libc::rlimit {
+            rlim_cur: 256,
+            rlim_max: 1024,
+        };
+        // SAFETY: plain system calls; `limit` is read during the second one.
+        unsafe {
+            libc::shutdown(first.as_raw_fd(), libc::SHUT_RDWR);
+            assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+        }
+        let mut all = Vec::new();
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            all.push(file);
+        }
+        holder.poll_members();
+        let admitted = holder.connections.len();
+        drop(all);
+        assert_eq!(admitted, 1, "one has ended, one is new");
+        drop((first, second, third));
     }
 }

@@ -78,7 +78,7 @@ pub fn receive(from: BorrowedFd<'_>, into: &mut [u8], descriptors: bool) -> io::
     Ok(receive_with(from, into, descriptors, 0)?.0)
 }
 
-/// Receives with further flags. Returns also whether there was room for all descriptors; a packet without bytes has the length 0 only if not.
+/// Receives with further flags. Returns also whether there was room for all descriptors. A packet without bytes counts as the end of the connection, unless descriptors were cut off.
 fn receive_with(
     from: BorrowedFd<'_>,
     into: &mut [u8],

@@ -155,12 +155,14 @@ mod tests {
 
     #[test]
     fn one_table_ia_beside_an_array_of_them_is_named() {
-        let one = "[ia]\nname = 'b'\n";
-        for (text, line) in [(format!("{TABLE}{one}"), 8), (format!("{one}{TABLE}"), 1)] {
-            let (count, said_) = said(&text, "t.toml");
-            assert_eq!((count, said_.len()), (0, 1), "{said_:?}");
-            let wants = format!("t.toml:{line}:1: ia is not an array of tables: write [[ia]]");
-            assert!(said_[0].starts_with(&wants), "{said_:?}");
+        for header in ["[ia]", "[ia] # mine", "[ ia ]"] {
+            let one = format!("{header}\nname = 'b'\n");
+            for (text, line) in [(format!("{TABLE}{one}"), 8), (format!("{one}{TABLE}"), 1)] {
+                let (count, said_) = said(&text, "t.toml");
+                assert_eq!((count, said_.len()), (0, 1), "{said_:?}");
+                let wants = format!("t.toml:{line}:1: ia is not an array of tables: write [[ia]]");
+                assert!(said_[0].starts_with(&wants), "{said_:?}");
+            }
         }
     }
 

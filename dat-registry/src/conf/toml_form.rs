@@ -110,6 +110,11 @@ pub(super) fn parse(decoded: &Decoded<'_>, path: &Path, parsed: &mut Parsed) {
     }
 }
 
+/// Returns a line without its comment.
+fn code(line: &str) -> &str {
+    line.split('#').next().unwrap_or_default()
+}
+
 impl File<'_> {
     /// Adds a warning for the first wrong byte of each comment: behind a `#`. Where that is in a string, the string's field is checked, too.
     fn warn_of_comments(&self, parsed: &mut Parsed) {
@@ -167,17 +172,18 @@ impl File<'_> {
             error.span().unwrap_or_default(),
             ConfErrorKind::Syntax(error.message().to_owned()),
         ));
-        let mut lines = self.text.lines().skip(fault.origin.line - 1);
-        let code = lines.next().and_then(|line| line.split('#').next());
+        // A header may have a comment, and blanks within.
+        let header = |line| code(line).replace([' ', '\t'], "");
+        let faulty = self.text.lines().nth(fault.origin.line - 1);
         // The parser calls the second of the two headers a duplicate key.
-        if code.is_some_and(|code| matches!(code.trim(), "[ia]" | "[[ia]]"))
-            && let Some(at) = self.text.lines().position(|line| line.trim() == "[ia]")
+        if faulty.is_some_and(|line| matches!(header(line).as_str(), "[ia]" | "[[ia]]"))
+            && let Some(at) = self.text.lines().position(|line| header(line) == "[ia]")
         {
             fault.origin.line = at + 1;
             fault.column = 1;
             fault.kind = ConfErrorKind::Syntax(ONE_TABLE.into());
         }
-        if let Some((column, quote)) = code.and_then(mistakes::quote_in) {
+        if let Some((column, quote)) = faulty.map(code).and_then(mistakes::quote_in) {
             let kind = ConfErrorKind::WrongQuote(quote);
             fault.column = column;
             fault.kind = ConfErrorKind::Syntax(kind.to_string());

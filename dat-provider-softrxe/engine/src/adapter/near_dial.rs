@@ -596,6 +596,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_call_behind_silent_ones_is_not_forgotten() {
+        let hub = test_hub("127.77.6.13");
+        let mut state = hub.state.lock();
+        let (near_dial, mut context) = state.near_parts(clock::now());
+        let own = near_dial.own;
+        let role = format!("near/{}", own.slot);
+        let call = |slot| {
+            let peer = End {
+                ip: "127.77.6.14".parse().unwrap(),
+                slot,
+                guid: 9,
+            };
+            Dial::start(peer, own, Offer::new(LARGE_RING, 4791)).unwrap()
+        };
+        let mut calls: Vec<_> = (1..=64).map(call).collect();
+        let _silent: Vec<_> = (0..128)
+            .map(|_| own_user::connect(own.ip, &role).unwrap())
+            .collect();
+        calls.push(call(65));
+        let begin = Instant::now();
+        while context.near.count() < 65 && begin.elapsed() < Duration::from_secs(20) {
+            if hub.descriptors.liveness_changed() {
+                near_dial.serve(&mut context);
+            }
+        }
+        assert_eq!(context.near.count(), 65);
+    }
+
     /// Peers that take calls and never answer them, for requests that were refused meanwhile.
     #[test]
     fn calls_without_an_answer_are_few_and_end() {

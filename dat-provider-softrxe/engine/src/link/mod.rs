@@ -116,10 +116,11 @@ pub(crate) fn transmit(
         if let Err(error) = sent {
             // The protocol repeats the packets, as if they had been lost on the wire.
             if error.raw_os_error() == Some(libc::EMSGSIZE) {
-                // They never fit until the netdev changes again, and the peer sees nothing of them.
+                // They never fit, and the peer sees nothing of them.
                 tracing::warn!(
                     to = %run.destination,
-                    "packets are longer than the MTU of the netdev, which was lowered since the IA was opened: raise it, or open the IA again"
+                    "packets are longer than the MTU of the netdev towards this address: set a smaller mtu= in ia_params; if the netdev's MTU was \
+                     lowered since the IA was opened, raise it, or open the IA again"
                 );
             } else {
                 tracing::debug!(%error, to = %run.destination, "packets not sent");

@@ -118,7 +118,7 @@ impl Door {
             self.add(connection);
         }
         // All of them are silent.
-        if !self.ready.is_readable()
+        while !self.ready.is_readable()
             && let Some(connection) = self.accepted()
         {
             self.make_room_for(connection);
