@@ -344,31 +344,36 @@ impl State {
         }
     }
 
-    /// Transmits what the engine has to send, except acknowledgements that may wait if `hold`, and collects its events.
+    /// Transmits what the engine has to send, except acknowledgements that may wait if `hold`, and collects its events. Returns whether there
+    /// were datagrams, which take system calls.
     #[inline]
-    pub(crate) fn transmit(&mut self, now: Time, hold: bool) {
-        let records = self.engine.has_records(hold) || self.near.has_unpublished();
-        if records || self.engine.has_datagrams() || self.ports.captures() {
-            self.transmit_all(now, hold);
+    pub(crate) fn transmit(&mut self, now: Time, hold: bool) -> bool {
+        if self.engine.has_records(hold) || self.near.has_unpublished() {
+            self.transmit_records(now, hold);
+        }
+        let datagrams = self.engine.has_datagrams() || self.ports.captures();
+        if datagrams {
+            self.transmit_datagrams(now, hold);
         }
         self.driver.batch.transmitted();
         self.collect_events();
+        datagrams
     }
 
     #[inline(never)]
-    fn transmit_all(&mut self, now: Time, hold: bool) {
-        if self.engine.has_records(hold) || self.near.has_unpublished() {
-            self.engine.memory().prepare(now);
-            self.near.transmit(&mut self.engine, now, hold);
-        }
-        if self.engine.has_datagrams() || self.ports.captures() {
-            self.engine.memory().prepare(now);
-            self.ports.transmit(&mut self.engine, now, hold);
-        }
+    fn transmit_records(&mut self, now: Time, hold: bool) {
+        self.engine.memory().prepare(now);
+        self.near.transmit(&mut self.engine, now, hold);
     }
 
-    /// Posts a request that may make its record at once. Returns whether it did; without `publish`, [`transmit`](Self::transmit)
-    /// publishes it. `None`: nothing was posted.
+    #[inline(never)]
+    fn transmit_datagrams(&mut self, now: Time, hold: bool) {
+        self.engine.memory().prepare(now);
+        self.ports.transmit(&mut self.engine, now, hold);
+    }
+
+    /// Posts a request that may make its record at once; without `publish`, [`transmit`](Self::transmit) publishes it. `None`: nothing was
+    /// posted.
     #[inline]
     pub(crate) fn post_near(
         &mut self,
@@ -376,7 +381,7 @@ impl State {
         poster: NearPoster,
         request: &SendRequest<'_>,
         publish: bool,
-    ) -> Option<Result<bool, PostError>> {
+    ) -> Option<Result<(), PostError>> {
         self.engine.memory().prepare(now);
         self.near
             .post(&mut self.engine, now, poster, request, publish)

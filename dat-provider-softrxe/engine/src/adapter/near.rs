@@ -325,8 +325,8 @@ impl Near {
         unfinished
     }
 
-    /// Posts a request whose record may be made at once. Returns whether it was; without `publish` the next [`transmit`](Self::transmit)
-    /// publishes it. `None`: this is for the general path, and nothing was posted.
+    /// Posts a request whose record may be made at once; without `publish` the next [`transmit`](Self::transmit) publishes it. `None`: this is
+    /// for the general path, and nothing was posted.
     #[inline]
     pub(crate) fn post(
         &mut self,
@@ -335,7 +335,7 @@ impl Near {
         poster: NearPoster,
         request: &SendRequest<'_>,
         publish: bool,
-    ) -> Option<Result<bool, PostError>> {
+    ) -> Option<Result<(), PostError>> {
         let index = usize::from(poster.channel.0);
         let up = self.channels.get_mut(index)?.as_mut()?;
         // What this engine sends to itself arrives in the same call.
@@ -349,14 +349,13 @@ impl Near {
         };
         let posted = posted.ok()?;
         Some(posted.map(|posted| match posted {
-            Posted::Waits => false,
+            Posted::Waits => {}
             Posted::Sent { wake } => {
                 if wake {
                     self.wakes += 1;
                     bell.ring();
                 }
                 self.unpublished |= !publish;
-                true
             }
         }))
     }

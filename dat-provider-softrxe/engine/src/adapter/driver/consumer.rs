@@ -211,28 +211,14 @@ impl Hub {
         let now = previous.unwrap_or_else(|| state.now());
         let transmits = state.driver.batch.posted(now, bytes, busy);
         let posted = near.and_then(|near| state.post_near(now, near, request, transmits));
-        let sent = match posted {
+        match posted {
             Some(posted) => posted?,
-            None => {
-                state.engine.post_send(now, qpn, request)?;
-                false
-            }
-        };
+            None => state.engine.post_send(now, qpn, request)?,
+        }
         state.driver.replies.posted(now);
         state.driver.write_replies.posted(now);
         if transmits {
-            let datagrams = state.engine.has_datagrams();
-            if sent
-                && !datagrams
-                && !state.ports.captures()
-                && !state.engine.has_records(false)
-                && !state.near.has_unpublished()
-            {
-                state.driver.batch.transmitted();
-                state.collect_events();
-            } else {
-                state.transmit(now, false);
-            }
+            let datagrams = state.transmit(now, false);
             // A system call took time. To copy a record takes less than to read the clock.
             let end = if datagrams { state.now() } else { now };
             state.driver.batch.returned(end);
