@@ -38,7 +38,7 @@ const MAX_SCANNED: RawFd = 4096;
 /// Tells which descriptors are to be closed although they are not tracked.
 ///
 /// # Safety
-/// `is_one` does only what a signal handler may do, and is true for no descriptor of anybody else.
+/// `is_one` does only what a signal handler may do, and is true for no descriptor of another program.
 pub unsafe trait Strays: 'static {
     /// Returns true if `fd` is one of them. A socket that is [marked](mark) is one in any case.
     fn is_one(fd: RawFd) -> bool;

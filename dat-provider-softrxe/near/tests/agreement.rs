@@ -1,12 +1,14 @@
 //! Agreement of two engines through real sockets, and with peers that break it.
 
+mod peer;
+
 use std::io::ErrorKind;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use peer::{end, memory};
 use softrxe_near::agreement::hello::{Hello, HelloError, Packet, Reason};
 use softrxe_near::agreement::{
     ANY_GUID, Agreed, AnswerError, Bell, Call, Dial, DialError, Door, End, Offer,
@@ -17,14 +19,6 @@ use softrxe_port::listener::Listener;
 use softrxe_port::own_user;
 use softrxe_port::packets::{self, Incoming};
 use softrxe_port::poll_set::PollSet;
-
-/// Returns an engine of this test: other tests and other runs have other addresses.
-fn end(test: u8, slot: u16) -> End {
-    let [high, low] = (std::process::id() as u16).to_be_bytes();
-    let ip = IpAddr::from([127, test, high, low.max(1)]);
-    let guid = 0x1000 + u64::from(slot);
-    End { ip, slot, guid }
-}
 
 fn answered(dial: &mut Dial) -> Agreed {
     dial.poll().unwrap().expect("an answer waits")
@@ -282,18 +276,6 @@ fn callers_that_say_nothing_do_not_keep_others_out() {
         !ready.is_readable(),
         "closed connections are out of the set"
     );
-}
-
-/// Returns memory of `length` bytes with these seals.
-fn memory(length: i64, seals: i32) -> OwnedFd {
-    // SAFETY: plain system calls on a new descriptor.
-    unsafe {
-        let fd = libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING);
-        assert!(fd >= 0);
-        assert_eq!(libc::ftruncate(fd, length), 0);
-        assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, seals), 0);
-        OwnedFd::from_raw_fd(fd)
-    }
 }
 
 /// Dials a peer that answers with `answer` and `descriptors`.

@@ -1,12 +1,15 @@
 //! Peers that send a TCP socket whose last close waits for as long as they choose. The threads that close such sockets have all descriptors of the
 //! process for a moment, so other tests are in another file.
 
+mod peer;
+
 use std::io::Write;
-use std::net::{IpAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use peer::{end, memory};
 use softrxe_near::SMALL_RING;
 use softrxe_near::agreement::hello::{Hello, Packet};
 use softrxe_near::agreement::{Dial, DialError, End, Offer};
@@ -15,30 +18,13 @@ use softrxe_port::own_user;
 use softrxe_port::packets;
 use softrxe_port::poll_set::PollSet;
 
-/// Returns an engine of this process.
-fn end(slot: u16) -> End {
-    let [high, low] = (std::process::id() as u16).to_be_bytes();
-    let ip = IpAddr::from([127, 117, high, low.max(1)]);
-    let guid = 0x1000 + u64::from(slot);
-    End { ip, slot, guid }
-}
+/// The engines of this file.
+const TEST: u8 = 117;
 
-/// Returns another one, as threads may still have the names of those before.
+/// Returns another engine, as threads may still have the names of those before.
 fn next_end() -> End {
     static NEXT: AtomicU16 = AtomicU16::new(2);
-    end(NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-/// Returns memory of `length` bytes with these seals.
-fn memory(length: i64, seals: i32) -> OwnedFd {
-    // SAFETY: plain system calls on a new descriptor.
-    unsafe {
-        let fd = libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING);
-        assert!(fd >= 0);
-        assert_eq!(libc::ftruncate(fd, length), 0);
-        assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, seals), 0);
-        OwnedFd::from_raw_fd(fd)
-    }
+    end(TEST, NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Returns a call of engine 1 to `other`, and the other end of its connection, over which the answer was sent, if there is one.
@@ -46,7 +32,7 @@ fn call(other: End, answer: Option<(&[u8], &[RawFd])>) -> (Dial, CloseOnFork<Own
     let ready = Arc::new(PollSet::new().unwrap());
     let role = format!("near/{}", other.slot);
     let listener = own_user::listen(other.ip, &role, ready).unwrap();
-    let dial = Dial::start(end(1), other, Offer::new(SMALL_RING, 4791)).unwrap();
+    let dial = Dial::start(end(TEST, 1), other, Offer::new(SMALL_RING, 4791)).unwrap();
     assert!(listener.accept());
     let connection = listener.take().unwrap();
     if let Some((answer, descriptors)) = answer {
@@ -85,7 +71,7 @@ fn socket_that_lingers() -> (TcpStream, TcpStream) {
 /// In place of the memory.
 #[test]
 fn a_socket_that_lingers_does_not_keep_the_caller() {
-    let (one, other) = (end(1), next_end());
+    let (one, other) = (end(TEST, 1), next_end());
     let (socket, _peer) = socket_that_lingers();
     let answer = Packet::Answer(Hello::new(other, one.guid, Offer::new(SMALL_RING, 4791)));
     let descriptors = [socket.as_raw_fd()];
@@ -138,7 +124,7 @@ fn send_many(to: &OwnedFd, descriptors: &[RawFd; 64]) {
 #[test]
 fn a_socket_that_lingers_does_not_keep_the_reader_of_wake_ups() {
     for is_read in [true, false] {
-        let (one, other) = (end(1), next_end());
+        let (one, other) = (end(TEST, 1), next_end());
         let offer = Offer {
             events: false,
             ..Offer::new(SMALL_RING, 4791)

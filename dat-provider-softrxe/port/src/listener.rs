@@ -77,7 +77,8 @@ impl Listener {
         })
     }
 
-    /// Accepts what waits, unless the listener pauses, as it does while the owner takes fewer than come. Returns true if a connection waits for [`take`](Self::take).
+    /// Accepts what waits, unless the listener pauses, as it does while the owner takes fewer than come. Returns true if a connection waits for
+    /// [`take`](Self::take).
     pub fn accept(&self) -> bool {
         let mut pacing = lock(&self.pacing);
         self.end_pause(&mut pacing);

@@ -78,7 +78,8 @@ pub fn receive(from: BorrowedFd<'_>, into: &mut [u8], descriptors: bool) -> io::
     Ok(receive_with(from, into, descriptors, 0)?.0)
 }
 
-/// Receives with further flags. Returns also whether there was room for all descriptors. A packet without bytes counts as the end of the connection, unless descriptors were cut off.
+/// Receives with further flags. Returns also whether there was room for all descriptors. A packet without bytes counts as the end of the
+/// connection, unless descriptors were cut off.
 fn receive_with(
     from: BorrowedFd<'_>,
     into: &mut [u8],
