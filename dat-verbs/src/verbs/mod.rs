@@ -11,3 +11,4 @@ pub(crate) mod placeholder;
 pub(crate) mod qp;
 pub(crate) mod srq;
 pub(crate) mod window;
+mod work_request;

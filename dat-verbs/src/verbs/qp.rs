@@ -13,11 +13,12 @@ use dat_core::transport::{Op, QpCaps, Request, Token};
 
 use crate::Verbs;
 use crate::convert;
-use crate::sys::{self, ibv_qp_state as state, ibv_wr_opcode as opcode, qp_mask, send};
+use crate::sys::{self, ibv_qp_state as state, qp_mask, send};
 use crate::verbs::cq::Cq;
 use crate::verbs::pd::Pd;
 use crate::verbs::srq::Srq;
 use crate::verbs::window::Window;
+use crate::verbs::work_request::write_operation;
 
 /// `ibv_qp` of type RC with its connection or attempt at one, or of type UD with its service id resolutions.
 pub struct Qp {
@@ -364,8 +365,18 @@ impl Qp {
 
     /// Posts a work request that is filled in.
     pub(crate) fn post(&self, wr: &mut sys::ibv_send_wr) -> Result<()> {
+        // SAFETY: each field of a reference has a value.
+        unsafe { self.post_written(wr) }
+    }
+
+    /// Posts a work request.
+    ///
+    /// # Safety
+    /// Every field that verbs reads for the opcode of `wr` was written, and what it points to outlives the call.
+    #[inline(always)]
+    unsafe fn post_written(&self, wr: *mut sys::ibv_send_wr) -> Result<()> {
         let mut bad = MaybeUninit::uninit();
-        // SAFETY: the queue pair is alive, and what `wr` points to outlives the call; core serialises posts.
+        // SAFETY: the queue pair is alive, and core serialises posts; the caller's promise holds for `wr`.
         let post = || unsafe { (self.calls.post_send)(self.qp.as_ptr(), wr, bad.as_mut_ptr()) };
         match self.calls.without_cancellation(post) {
             0 => Ok(()),
@@ -383,8 +394,7 @@ impl Qp {
     /// Posts a request. The work request is built on the stack, with only the fields that its opcode uses.
     #[inline(always)]
     pub(crate) fn post_send(&self, request: &Request<'_, Verbs>) -> Result<()> {
-        let mut wr = MaybeUninit::<sys::ibv_send_wr>::uninit();
-        let p = wr.as_mut_ptr();
+        self.check_support(request)?;
         let mut flags = 0;
         if request.signaled {
             flags |= send::SIGNALED;
@@ -395,104 +405,45 @@ impl Qp {
         if request.fence {
             flags |= send::FENCE;
         }
-        let inline = if request.length <= self.max_inline && self.pd.has_addresses_only() {
-            send::INLINE
-        } else {
-            0
+        let mut wr = MaybeUninit::<sys::ibv_send_wr>::uninit();
+        let p = wr.as_mut_ptr();
+        // SAFETY: `p` is valid for writes of an ibv_send_wr.
+        let Some(operation) = (unsafe { write_operation(p, request.op) }) else {
+            return Err(Error::of(Kind::NotImplemented));
         };
-        // SAFETY: `p` is valid for writes of an ibv_send_wr; every field that verbs reads for the opcode is
-        // written before the post. The union writes go through plain field places.
+        if request.length <= self.max_inline && self.pd.has_addresses_only() {
+            flags |= operation.inline;
+        }
+        // SAFETY: as above. With these every field that verbs reads for the opcode has been written, and `request` outlives the call.
         unsafe {
             (&raw mut (*p).wr_id).write(request.id.0);
             (&raw mut (*p).next).write(std::ptr::null_mut());
             (&raw mut (*p).sg_list).write(sys::sges(request.iov));
             (&raw mut (*p).num_sge).write(request.iov.len() as i32);
-            let extra = (&raw mut (*p).imm_or_rkey).cast::<u32>();
-            let op = match request.op {
-                Op::Send => {
-                    flags |= inline;
-                    opcode::IBV_WR_SEND
-                }
-                Op::SendWithInvalidate(key) => {
-                    flags |= inline;
-                    extra.write(key);
-                    opcode::IBV_WR_SEND_WITH_INV
-                }
-                Op::SendWithImmediate(_) | Op::RdmaWriteWithImmediate(..)
-                    if !self.immediate_data =>
-                {
-                    return Err(Error::of(Kind::ModelNotSupported));
-                }
-                Op::CompareSwap { .. } | Op::FetchAdd { .. } if !self.atomics => {
-                    return Err(Error::of(Kind::ModelNotSupported));
-                }
-                Op::RdmaRead(_) | Op::CompareSwap { .. } | Op::FetchAdd { .. }
-                    if !self.reads.load(Ordering::Relaxed) =>
-                {
-                    return Err(Error::of(Kind::NotImplemented));
-                }
-                Op::SendWithImmediate(data) => {
-                    flags |= inline;
-                    extra.write(data);
-                    opcode::IBV_WR_SEND_WITH_IMM
-                }
-                Op::RdmaWrite(to) => {
-                    flags |= inline;
-                    (&raw mut (*p).wr.rdma.remote_addr).write(to.virtual_address);
-                    (&raw mut (*p).wr.rdma.rkey).write(to.rmr_context);
-                    opcode::IBV_WR_RDMA_WRITE
-                }
-                Op::RdmaWriteWithImmediate(to, data) => {
-                    flags |= inline;
-                    extra.write(data);
-                    (&raw mut (*p).wr.rdma.remote_addr).write(to.virtual_address);
-                    (&raw mut (*p).wr.rdma.rkey).write(to.rmr_context);
-                    opcode::IBV_WR_RDMA_WRITE_WITH_IMM
-                }
-                Op::RdmaRead(from) => {
-                    if request.iov.len() > self.max_read_iov {
-                        // The number of segments.
-                        return Err(Error::arg(2));
-                    }
-                    (&raw mut (*p).wr.rdma.remote_addr).write(from.virtual_address);
-                    (&raw mut (*p).wr.rdma.rkey).write(from.rmr_context);
-                    opcode::IBV_WR_RDMA_READ
-                }
-                Op::CompareSwap {
-                    remote,
-                    compare,
-                    swap,
-                } => {
-                    (&raw mut (*p).wr.atomic.remote_addr).write(remote.virtual_address);
-                    (&raw mut (*p).wr.atomic.rkey).write(remote.rmr_context);
-                    (&raw mut (*p).wr.atomic.compare_add).write(compare);
-                    (&raw mut (*p).wr.atomic.swap).write(swap);
-                    opcode::IBV_WR_ATOMIC_CMP_AND_SWP
-                }
-                Op::FetchAdd { remote, add } => {
-                    (&raw mut (*p).wr.atomic.remote_addr).write(remote.virtual_address);
-                    (&raw mut (*p).wr.atomic.rkey).write(remote.rmr_context);
-                    (&raw mut (*p).wr.atomic.compare_add).write(add);
-                    (&raw mut (*p).wr.atomic.swap).write(0);
-                    opcode::IBV_WR_ATOMIC_FETCH_AND_ADD
-                }
-                Op::SendUd { to, qpn } => {
-                    flags |= inline;
-                    (&raw mut (*p).wr.ud.ah).write(to.raw());
-                    (&raw mut (*p).wr.ud.remote_qpn).write(qpn);
-                    (&raw mut (*p).wr.ud.remote_qkey).write(to.qkey);
-                    opcode::IBV_WR_SEND
-                }
-                _ => return Err(Error::of(Kind::NotImplemented)),
-            };
-            (&raw mut (*p).opcode).write(op);
+            (&raw mut (*p).opcode).write(operation.opcode);
             (&raw mut (*p).send_flags).write(flags);
-            let mut bad = MaybeUninit::uninit();
-            let post = || (self.calls.post_send)(self.qp.as_ptr(), p, bad.as_mut_ptr());
-            match self.calls.without_cancellation(post) {
-                0 => Ok(()),
-                e => Err(convert::posted(e)),
+            self.post_written(p)
+        }
+    }
+
+    /// Refuses an operation that the device or the connection does not have.
+    #[inline(always)]
+    fn check_support(&self, request: &Request<'_, Verbs>) -> Result<()> {
+        match request.op {
+            Op::SendWithImmediate(_) | Op::RdmaWriteWithImmediate(..) if !self.immediate_data => {
+                Err(Error::of(Kind::ModelNotSupported))
             }
+            Op::CompareSwap { .. } | Op::FetchAdd { .. } if !self.atomics => {
+                Err(Error::of(Kind::ModelNotSupported))
+            }
+            Op::RdmaRead(_) | Op::CompareSwap { .. } | Op::FetchAdd { .. }
+                if !self.reads.load(Ordering::Relaxed) =>
+            {
+                Err(Error::of(Kind::NotImplemented))
+            }
+            // The number of segments.
+            Op::RdmaRead(_) if request.iov.len() > self.max_read_iov => Err(Error::arg(2)),
+            _ => Ok(()),
         }
     }
 
