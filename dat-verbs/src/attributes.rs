@@ -138,6 +138,10 @@ impl<'a> Facts<'a> {
         .into()
     }
 
+    pub(crate) fn device_name(&self) -> &str {
+        &self.device_port.device
+    }
+
     /// Makes the socket connection manager from the port's attributes.
     pub(crate) fn socket_manager(
         &self,

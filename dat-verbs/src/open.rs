@@ -3,6 +3,7 @@
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Once};
+use std::thread::JoinHandle;
 
 use dat_arena::Mutex;
 use dat_core::error::Result;
@@ -14,10 +15,10 @@ use crate::adapter::{Adapter, Shared};
 use crate::attributes;
 use crate::cm::rdma::id::{Channel, CmId};
 use crate::cm::rdma::retire::Retired;
-use crate::cm::socket;
+use crate::cm::socket::{self, manager::SocketManager};
 use crate::convert;
 use crate::epoll::{Epoll, FIRST_KEY};
-use crate::find::{self, OpenError};
+use crate::find::{self, DevicePort, OpenError};
 use crate::settings::{KEYS, Manager, READ_VARIABLES, Settings};
 use crate::sys;
 use crate::thread;
@@ -94,12 +95,7 @@ impl Adapter {
                 reason: convert::text(errno),
             })?;
         if !facts.active() {
-            tracing::warn!(
-                "{} port {} is not active: connections fail until the link is up (`ip link set {} up`)",
-                device_port.device,
-                device_port.port,
-                device_port.netdev.as_deref().unwrap_or("NETDEV"),
-            );
+            warn_inactive(&device_port);
         }
         let placeholder = facts.is_siw().then(|| Placeholder::new(&device)).flatten();
         let resources = |errno| OpenError::Resources(convert::text(errno));
@@ -109,21 +105,7 @@ impl Adapter {
         epoll
             .add_fixed(wake.as_raw_fd(), channel.fd(), device.async_fd())
             .map_err(resources)?;
-        let socket = match settings.cm {
-            Manager::Rdmacm => None,
-            Manager::Socket if facts.transport() == Transport::Iwarp => {
-                return Err(OpenError::Device {
-                    device: device_port.device,
-                    reason: "cm=socket connects InfiniBand and RoCE only; iWARP needs cm=rdmacm, the default".into(),
-                });
-            }
-            Manager::Socket => {
-                let manager = facts.socket_manager(&device, &settings)?;
-                epoll.add_timer(manager.timers.fd()).map_err(resources)?;
-                socket::stream::reserve_descriptors(wake.as_raw_fd(), socket::DESCRIPTORS);
-                Some(manager)
-            }
-        };
+        let socket = open_manager(&facts, &settings, &device, &epoll, &wake)?;
         let removal_watch = CmId::watch_removal(&channel, device_port.ip, device_port.scope)
             .inspect_err(|e| {
                 tracing::info!(
@@ -155,23 +137,67 @@ impl Adapter {
             last_key: AtomicU64::new(FIRST_KEY),
             retired: Retired::default(),
         });
-        if !dat_core::reserve::has_thread_room() {
-            return Err(OpenError::Resources("no memory for a thread".into()));
-        }
-        let running = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name(format!("dat {}", device_port.device))
-            .spawn(move || {
-                // The consumer's signals are not delivered to this thread.
-                dat_os::signals::block_asynchronous();
-                thread::run(&running);
-            })
-            .map_err(|e| OpenError::Resources(e.to_string()))?;
+        let thread = start_thread(&shared, &device_port.device)?;
         Ok(Self {
             shared,
             thread: Some(thread),
         })
     }
+}
+
+fn warn_inactive(found: &DevicePort) {
+    tracing::warn!(
+        "{} port {} is not active: connections fail until the link is up (`ip link set {} up`)",
+        found.device,
+        found.port,
+        found.netdev.as_deref().unwrap_or("NETDEV"),
+    );
+}
+
+/// Opens the connection manager of `cm=socket`, if that is set.
+fn open_manager(
+    facts: &attributes::Facts<'_>,
+    settings: &Settings,
+    device: &Device,
+    epoll: &Epoll,
+    wake: &EventFd,
+) -> std::result::Result<Option<SocketManager>, OpenError> {
+    if settings.cm != Manager::Socket {
+        return Ok(None);
+    }
+    if facts.transport() == Transport::Iwarp {
+        return Err(OpenError::Device {
+            device: facts.device_name().to_owned(),
+            reason:
+                "cm=socket connects InfiniBand and RoCE only; iWARP needs cm=rdmacm, the default"
+                    .into(),
+        });
+    }
+    let manager = facts.socket_manager(device, settings)?;
+    epoll
+        .add_timer(manager.timers.fd())
+        .map_err(|errno| OpenError::Resources(convert::text(errno)))?;
+    socket::stream::reserve_descriptors(wake.as_raw_fd(), socket::DESCRIPTORS);
+    Ok(Some(manager))
+}
+
+/// Starts the event thread.
+fn start_thread(
+    shared: &Arc<Shared>,
+    device: &str,
+) -> std::result::Result<JoinHandle<()>, OpenError> {
+    if !dat_core::reserve::has_thread_room() {
+        return Err(OpenError::Resources("no memory for a thread".into()));
+    }
+    let running = Arc::clone(shared);
+    std::thread::Builder::new()
+        .name(format!("dat {device}"))
+        .spawn(move || {
+            // The consumer's signals are not delivered to this thread.
+            dat_os::signals::block_asynchronous();
+            thread::run(&running);
+        })
+        .map_err(|e| OpenError::Resources(e.to_string()))
 }
 
 #[cfg(test)]

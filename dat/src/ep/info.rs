@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use dat_abi::sockaddr;
 use dat_abi::v2_0::types::{DatEpAttr, DatEpParam};
 
-use super::{Ep, EpState};
+use super::{Ep, EpState, Parts};
 use crate::CompletionFlags;
 use crate::error::{Error, Result};
 use crate::evd::Evd;
@@ -198,6 +198,90 @@ fn refused(error: Error) -> Error {
     }
 }
 
+impl Changes<'_> {
+    /// Writes the new values to `param`, and returns the mask of their fields.
+    fn write(&self, param: &mut DatEpParam) -> u64 {
+        let mut mask = 0;
+        let attr = &mut param.ep_attr;
+        let counts = [
+            (self.max_recv, &mut attr.max_recv_dtos, field::MAX_RECV),
+            (
+                self.max_requests,
+                &mut attr.max_request_dtos,
+                field::MAX_REQUESTS,
+            ),
+            (
+                self.max_recv_segments,
+                &mut attr.max_recv_iov,
+                field::MAX_RECV_IOV,
+            ),
+            (
+                self.max_request_segments,
+                &mut attr.max_request_iov,
+                field::MAX_REQUEST_IOV,
+            ),
+            (
+                self.max_reads_in,
+                &mut attr.max_rdma_read_in,
+                field::READS_IN,
+            ),
+            (
+                self.max_reads_out,
+                &mut attr.max_rdma_read_out,
+                field::READS_OUT,
+            ),
+        ];
+        for (new, old, bit) in counts {
+            if let Some(new) = new {
+                *old = count(new as usize);
+                mask |= bit;
+            }
+        }
+        let sizes = [
+            (
+                self.max_message_size,
+                &mut attr.max_message_size,
+                field::MAX_MESSAGE_SIZE,
+            ),
+            (
+                self.max_rdma_size,
+                &mut attr.max_rdma_size,
+                field::MAX_RDMA_SIZE,
+            ),
+        ];
+        for (new, old, bit) in sizes {
+            if let Some(new) = new {
+                *old = new;
+                mask |= bit;
+            }
+        }
+        let evds = [
+            (self.recv_evd, &mut param.recv_evd_handle, field::RECV_EVD),
+            (
+                self.request_evd,
+                &mut param.request_evd_handle,
+                field::REQUEST_EVD,
+            ),
+            (
+                self.connect_evd,
+                &mut param.connect_evd_handle,
+                field::CONNECT_EVD,
+            ),
+        ];
+        for (new, old, bit) in evds {
+            if let Some(new) = new {
+                *old = new.handle().0;
+                mask |= bit;
+            }
+        }
+        if let Some(pz) = self.pz {
+            param.pz_handle = pz.handle().0;
+            mask |= field::PZ;
+        }
+        mask
+    }
+}
+
 impl Ep {
     fn param(&self) -> Result<DatEpParam> {
         Ok(query!(self.handle(), ep_query(field::ALL)))
@@ -235,90 +319,16 @@ impl Ep {
     /// [`Error::Call`](crate::Error::Call).
     pub fn modify(&self, changes: &Changes<'_>) -> Result<()> {
         let mut param = self.param()?;
-        let mut mask = 0;
-        let attr = &mut param.ep_attr;
-        let counts = [
-            (changes.max_recv, &mut attr.max_recv_dtos, field::MAX_RECV),
-            (
-                changes.max_requests,
-                &mut attr.max_request_dtos,
-                field::MAX_REQUESTS,
-            ),
-            (
-                changes.max_recv_segments,
-                &mut attr.max_recv_iov,
-                field::MAX_RECV_IOV,
-            ),
-            (
-                changes.max_request_segments,
-                &mut attr.max_request_iov,
-                field::MAX_REQUEST_IOV,
-            ),
-            (
-                changes.max_reads_in,
-                &mut attr.max_rdma_read_in,
-                field::READS_IN,
-            ),
-            (
-                changes.max_reads_out,
-                &mut attr.max_rdma_read_out,
-                field::READS_OUT,
-            ),
-        ];
-        for (new, old, bit) in counts {
-            if let Some(new) = new {
-                *old = count(new as usize);
-                mask |= bit;
-            }
-        }
-        let sizes = [
-            (
-                changes.max_message_size,
-                &mut attr.max_message_size,
-                field::MAX_MESSAGE_SIZE,
-            ),
-            (
-                changes.max_rdma_size,
-                &mut attr.max_rdma_size,
-                field::MAX_RDMA_SIZE,
-            ),
-        ];
-        for (new, old, bit) in sizes {
-            if let Some(new) = new {
-                *old = new;
-                mask |= bit;
-            }
-        }
-        let evds = [
-            (
-                changes.recv_evd,
-                &mut param.recv_evd_handle,
-                field::RECV_EVD,
-            ),
-            (
-                changes.request_evd,
-                &mut param.request_evd_handle,
-                field::REQUEST_EVD,
-            ),
-            (
-                changes.connect_evd,
-                &mut param.connect_evd_handle,
-                field::CONNECT_EVD,
-            ),
-        ];
-        for (new, old, bit) in evds {
-            if let Some(new) = new {
-                *old = new.handle().0;
-                mask |= bit;
-            }
-        }
-        if let Some(pz) = changes.pz {
-            param.pz_handle = pz.handle().0;
-            mask |= field::PZ;
-        }
+        let mask = changes.write(&mut param);
         let parts = self.inner.parts.lock();
         let mut parts = parts.unwrap_or_else(std::sync::PoisonError::into_inner);
         call!(self.handle(), ep_modify(mask, &raw const param)).map_err(refused)?;
+        self.adopt(changes, &mut parts);
+        Ok(())
+    }
+
+    /// Keeps what the endpoint uses from now on.
+    fn adopt(&self, changes: &Changes<'_>, parts: &mut Parts) {
         let evds = [changes.recv_evd, changes.request_evd, changes.connect_evd];
         for (at, new) in evds.into_iter().enumerate() {
             if let Some(new) = new {
@@ -336,8 +346,7 @@ impl Ep {
                 self.inner.segments[at].store(new as usize, Ordering::Relaxed);
             }
         }
-        self.set_zones(&parts);
-        Ok(())
+        self.set_zones(parts);
     }
 
     /// Returns how many receives messages use (dat_ep_recv_query).
