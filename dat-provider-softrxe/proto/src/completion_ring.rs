@@ -62,7 +62,7 @@ impl CompletionRing {
     /// Appends a completion, for which there should be [room](Self::has_room).
     #[inline(always)]
     pub(crate) fn push(&mut self, completion: Completion) {
-        if !self.has_room(1) {
+        if self.len() == self.slots.len() {
             self.widen();
         }
         let slot = self.slot(self.tail);
