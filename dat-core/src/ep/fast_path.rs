@@ -234,10 +234,14 @@ impl<T: Transport> Ep<T> {
         self.fall_back_recv(segment, cookie)
     }
 
-    /// Continues a receive on the slow path.
+    /// Continues a receive on the slow path, or on this one if the limit was all that kept it: in a program that posts a receive for each
+    /// that completes, the limit is always one receive away.
     #[cold]
     #[inline(never)]
     fn fall_back_recv<L: Local>(&'static self, segment: &L, cookie: u64) -> Result<()> {
+        if self.raise_receive_limit() {
+            return self.post_recv_fast(segment, cookie);
+        }
         if self.head.alive() && One(segment).too_long() {
             return Err(Error::of(Kind::LengthError));
         }

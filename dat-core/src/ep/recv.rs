@@ -93,6 +93,29 @@ impl<T: Transport> Ep<T> {
         drop(self.check_in(&checkout));
     }
 
+    /// Raises the limit, if the head has reached it and the endpoint's state and its ring permit more receives. Returns whether it did.
+    #[inline]
+    pub(super) fn raise_receive_limit(&'static self) -> bool {
+        let Some(mut queue) = self.recv.try_lock() else {
+            return false;
+        };
+        let raises = queue.head == queue.limit
+            && queue.qp.is_some()
+            && !self.state.is(EpState::Disconnected)
+            && outstanding(queue.head, &self.recv_ring) < queue.depth;
+        if raises {
+            self.set_receive_limit(&mut queue);
+        }
+        raises
+    }
+
+    /// Sets the limit to what the ring has room for.
+    #[inline]
+    fn set_receive_limit(&'static self, queue: &mut RecvQueue<T>) {
+        queue.limit = self.recv_ring.tail().wrapping_add(queue.depth);
+        queue.count();
+    }
+
     /// Raises the limit that the head has reached, if the ring has room. Returns `None` if the state is Disconnected and no
     /// earlier receive is outstanding: then the receive of `cookie` is flushed.
     #[cold]
@@ -127,8 +150,7 @@ impl<T: Transport> Ep<T> {
         if outstanding(queue.head, &self.recv_ring) >= queue.depth {
             queue = self.make_receive_room(queue)?;
         }
-        queue.limit = self.recv_ring.tail().wrapping_add(queue.depth);
-        queue.count();
+        self.set_receive_limit(&mut queue);
         Ok(Some(queue))
     }
 
