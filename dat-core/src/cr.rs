@@ -121,17 +121,21 @@ impl<T: Transport> Cr<T> {
         let inner = slot.as_ref().ok_or(DEAD)?;
         check_length(private_data, limit, 3)?;
         crate::timer::ready()?;
-        let ep = match (inner.ep, ep) {
+        // An endpoint that is given may belong to another request, which its state tells: that one's accept or reject is to come.
+        let (ep, connection, datagram) = match (inner.ep, ep) {
             (Some(_), Some(_)) => return Err(Error::arg(2)),
-            (Some(own), None) => own,
-            (None, Some(given)) if std::ptr::eq(given.ia(), ia) => given,
+            (Some(own), None) => (own, Input::AcceptOwn, Input::AcceptOwnDatagram),
+            (None, Some(given)) if std::ptr::eq(given.ia(), ia) => {
+                (given, Input::Accept, Input::AcceptDatagram)
+            }
             (None, _) => return Err(crate::ep::DEAD),
         };
         if inner.datagram != ep.is_datagram() {
             return Err(Error::arg(2));
         }
         if inner.datagram {
-            let (checkout, token) = ep.begin_datagram_accept(&self.private_data.to_vec())?;
+            let (checkout, token) =
+                ep.begin_datagram_accept(datagram, &self.private_data.to_vec())?;
             let inner = slot.take().ok_or(DEAD)?;
             drop(slot);
             self.end();
@@ -142,7 +146,7 @@ impl<T: Transport> Cr<T> {
                 .inspect_err(|_| ep.drop_peer(token));
         }
         let remote = (inner.remote.ip(), inner.remote.port().into());
-        let (checkout, token) = ep.begin_attempt(Input::Accept, remote, inner.conn_qual)?;
+        let (checkout, token) = ep.begin_attempt(connection, remote, inner.conn_qual)?;
         let inner = slot.take().ok_or(DEAD)?;
         drop(slot);
         self.end();

@@ -405,6 +405,46 @@ fn a_wrong_accept_leaves_request_and_endpoint_alone() {
     psp.free().unwrap();
 }
 
+/// dat_cr_accept: the endpoint that is given is Unconnected. One of an RSP or of the provider, whose own request has no answer yet, is
+/// refused.
+#[test]
+fn the_endpoint_of_a_request_is_not_given_to_another() {
+    let (client, server) = (Side::open(), Side::open());
+    let psp = Sp::psp_create(server.ia, Some(120), server.cr, false).unwrap();
+    let provided = Sp::psp_create(server.ia, Some(121), server.cr, true).unwrap();
+    let passive = server.ep();
+    let rsp = Sp::rsp_create(server.ia, 122, passive, server.cr).unwrap();
+    let connect = |qualifier| {
+        let ep = client.ep();
+        ep.connect(PEER, qualifier, None, b"", 0, 0).unwrap();
+        (ep, request(wait(server.cr)))
+    };
+    let (_, cr) = connect(120);
+    let (_, of_provider) = connect(121);
+    let (from, own) = connect(122);
+    let tentative = of_provider.info().unwrap().local_ep.unwrap();
+    let change = EpChange::<Fake> {
+        pz: Some(Some(server.pz)),
+        ..Default::default()
+    };
+    tentative.modify(&change).unwrap();
+    for (ep, subtype) in [
+        (passive, Subtype::InvalidStateEpPassconnpending),
+        (tentative, Subtype::InvalidStateEpTentconnpending),
+    ] {
+        let before = state(ep);
+        assert_eq!(cr.accept(Some(ep), b"").unwrap_err(), Error::state(subtype));
+        assert_eq!(state(ep), before);
+    }
+    own.accept(None, b"").unwrap();
+    assert_eq!(wait(client.conn), connection(E::Established, from));
+    of_provider.reject(b"").unwrap();
+    cr.accept(Some(server.ep()), b"").unwrap();
+    rsp.free().unwrap();
+    provided.free().unwrap();
+    psp.free().unwrap();
+}
+
 /// dat_psp_free: no effect on requests that were reported. An abrupt dat_ia_close refuses them.
 #[test]
 fn requests_outlive_their_service_point_but_not_their_ia() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::side::{cookies, side};
 use common::{Events, Null, open, qp, request};
 use dat_core::ep::{Ep, EpParts, EpState};
-use dat_core::error::{Error, Subtype};
+use dat_core::error::{Error, Kind, Subtype};
 use dat_core::evd::Evd;
 use dat_core::event::{AsyncEvent, Event};
 use dat_core::flags::{Close, CompletionFlags, EvdFlags};
@@ -193,6 +193,26 @@ fn a_burst_of_lost_requests_is_one_asynchronous_error_each_time_that_the_evd_is_
     request(4712);
     assert_eq!(reported(), [overflow]);
     ia.close(Close::Abrupt).unwrap();
+}
+
+/// Man dat_evd_create: the length is "the limit for all other events, whose room completions do not take". Otherwise a program could not
+/// wake its own thread.
+#[test]
+fn a_software_event_finds_room_behind_any_number_of_completions() {
+    let side = side(CompletionFlags::empty(), CompletionFlags::empty());
+    side.evd.resize(2).unwrap();
+    for cookie in 1..=16 {
+        side.send(cookie, CompletionFlags::empty());
+    }
+    side.qp.finish_requests(16);
+    side.evd.post_se(0).unwrap();
+    side.evd.post_se(0).unwrap();
+    assert_eq!(side.evd.post_se(0), Err(Error::of(Kind::QueueFull)));
+    let mut expected: Vec<_> = (1..=16).collect();
+    expected.extend([0, 0]);
+    assert_eq!(side.cookies(), expected);
+    side.evd.post_se(0).unwrap();
+    side.close();
 }
 
 /// Man dat_evd_create: the length is no limit for completions, and is "the limit for all other events".

@@ -108,9 +108,10 @@ impl<T: Transport> Ep<T> {
     /// the token of the new peer.
     pub(crate) fn begin_datagram_accept(
         &'static self,
+        input: Input,
         private_data: &[u8],
     ) -> Result<(QpCheckout<T>, Token)> {
-        self.begin_peer(Input::AcceptDatagram, || Ah::passive(self, private_data))
+        self.begin_peer(input, || Ah::passive(self, private_data))
     }
 
     fn begin_peer(

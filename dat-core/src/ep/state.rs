@@ -130,8 +130,10 @@ pub enum Input {
     RequestArrived,
     /// The provider made the endpoint for a request at a public service point.
     Offer,
-    /// dat_cr_accept with this endpoint.
+    /// dat_cr_accept with this endpoint, which the consumer gives.
     Accept,
+    /// dat_cr_accept of the request that this endpoint belongs to.
+    AcceptOwn,
     /// dat_cr_reject of the request that this endpoint belongs to, or withdrawal of that request.
     Reject,
     /// The transport refused at once to connect or to accept: the call fails without an effect.
@@ -156,21 +158,24 @@ pub enum Input {
     MessageReceived,
     /// dat_ep_connect of a datagram endpoint; several lookups may run at a time.
     Resolve,
-    /// dat_cr_accept of a datagram request.
+    /// dat_cr_accept of a datagram request, with an endpoint that the consumer gives.
     AcceptDatagram,
+    /// dat_cr_accept of the datagram request that this endpoint belongs to.
+    AcceptOwnDatagram,
     /// Report of the transport that a peer of a datagram endpoint is found.
     Resolved,
 }
 
 impl Input {
     /// Every input.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::Connect,
         Self::Reserve,
         Self::Unreserve,
         Self::RequestArrived,
         Self::Offer,
         Self::Accept,
+        Self::AcceptOwn,
         Self::Reject,
         Self::Refused,
         Self::DisconnectAbrupt,
@@ -190,6 +195,7 @@ impl Input {
         Self::Transport(ConnOutcome::Broken),
         Self::Resolve,
         Self::AcceptDatagram,
+        Self::AcceptOwnDatagram,
         Self::Resolved,
     ];
 }
@@ -247,11 +253,12 @@ pub const fn step(state: EpState, input: Input) -> Result<Step> {
         (Input::Connect, Unconnected) => to(ActiveConnectionPending),
         (Input::Reserve, Unconnected) => to(Reserved),
         (Input::Offer, Unconnected) => to(TentativeConnectionPending),
-        (Input::Accept, Unconnected | PassiveConnectionPending | TentativeConnectionPending) => {
+        (Input::Accept, Unconnected)
+        | (Input::AcceptOwn, PassiveConnectionPending | TentativeConnectionPending) => {
             to(CompletionPending)
         }
         (Input::Resolve | Input::AcceptDatagram, Unconnected | Connected) => to(state),
-        (Input::AcceptDatagram, PassiveConnectionPending | TentativeConnectionPending) => {
+        (Input::AcceptOwnDatagram, PassiveConnectionPending | TentativeConnectionPending) => {
             to(Unconnected)
         }
         (Input::DisconnectAbrupt, Connected | DisconnectPending)
@@ -287,12 +294,14 @@ pub const fn step(state: EpState, input: Input) -> Result<Step> {
             | Input::Reserve
             | Input::Offer
             | Input::Accept
+            | Input::AcceptOwn
             | Input::DisconnectAbrupt
             | Input::DisconnectGraceful
             | Input::Reset
             | Input::Free
             | Input::Resolve
-            | Input::AcceptDatagram,
+            | Input::AcceptDatagram
+            | Input::AcceptOwnDatagram,
             _,
         ) => return Err(state.refuse()),
 
@@ -414,7 +423,7 @@ mod tests {
         (
             "PASSIVE_CONNECTION_PENDING",
             Subtype::InvalidStateEpPassconnpending,
-            "Accept>CompletionPending Reject>Unconnected AcceptDatagram>Unconnected",
+            "AcceptOwn>CompletionPending Reject>Unconnected AcceptOwnDatagram>Unconnected",
         ),
         (
             "ACTIVE_CONNECTION_PENDING",
@@ -431,7 +440,7 @@ mod tests {
         (
             "TENTATIVE_CONNECTION_PENDING",
             Subtype::InvalidStateEpTentconnpending,
-            "Accept>CompletionPending Reject>Unconnected AcceptDatagram>Unconnected",
+            "AcceptOwn>CompletionPending Reject>Unconnected AcceptOwnDatagram>Unconnected",
         ),
         (
             "CONNECTED",
@@ -472,8 +481,8 @@ mod tests {
     ];
 
     /// Inputs that come from a call of the consumer, which can be refused.
-    const CALLS: &str = " Connect Reserve Offer Accept DisconnectAbrupt DisconnectGraceful Reset Free Resolve \
-         AcceptDatagram ";
+    const CALLS: &str = " Connect Reserve Offer Accept AcceptOwn DisconnectAbrupt DisconnectGraceful Reset Free \
+         Resolve AcceptDatagram AcceptOwnDatagram ";
 
     fn cell(step: &Step) -> String {
         let event = step.event.map_or_else(String::new, |e| format!("!{e:?}"));

@@ -92,7 +92,8 @@ impl<T: Transport> Evd<T> {
                 return Err(Error::arg(1));
             }
             let notify = inner.queue.drain_ready();
-            if inner.queue.len() >= inner.qlen as usize {
+            // The length is no limit for completions, so these take no other event's room.
+            if inner.queue.others() >= inner.qlen as usize {
                 let wakeup = self.choose_wakeup(&mut inner, notify);
                 drop(inner);
                 wakeup.deliver();
