@@ -99,6 +99,7 @@ prefixes() {
     [ -e "$work/staged/etc/dat.conf" ] && ! grep -rqF "$work" "$work/staged" || fail "DESTDIR: no /etc/dat.conf, or files name DESTDIR"
     make --no-print-directory uninstall DESTDIR="$work/staged" PREFIX=/usr libdir="/usr/lib/$triple" >"$said" 2>&1
     [ -z "$(left "$work/staged")" ] || fail "uninstall left $(left "$work/staged")"
+    grep -q '^FreeBind=yes$' dat-tools/systemd/*.socket || fail "a socket of an address fails at boot, before the network has the address"
     ok "make install and uninstall with DESTDIR and PREFIX=/usr leave nothing"
     # A file of another package must not be overwritten.
     if make --no-print-directory install PREFIX=/usr libdir="/usr/lib/$triple" >"$said" 2>&1; then fail "make install has overwritten libdapl2's library"; fi
