@@ -49,7 +49,8 @@ not_of_a_package() {
     [ -z "$DESTDIR" ] && [ -e "$1" ] && ! grep -qxF "file - $1" "$before" || return 0
     # The database may have the path from before /lib became a link to /usr/lib.
     owner=$(dpkg-query -S "$1" "${1#/usr}" 2>/dev/null | head -n 1 || true)
-    [ -n "$owner" ] || ! command -v rpm >/dev/null || owner=$(rpm -qf "$1" 2>/dev/null || true)
+    # rpm says on its standard output that a file is of no package.
+    [ -n "$owner" ] || ! command -v rpm >/dev/null || owner=$(rpm -qf "$1" 2>/dev/null) || owner=
     [ -z "$owner" ] || fail "$1 is of a package ($owner); choose another PREFIX, or build packages, which are installed beside it (make deb, make rpm)"
 }
 

@@ -78,6 +78,8 @@ layout() {
     transfer "$libraries/libdat2.so.2" env LD_LIBRARY_PATH="$libraries"
     "$prefix/bin/dat" list >"$said" 2>&1
     grep -q "softrxe-lo .* yes " "$said" || fail "$name: dat list"
+    run install "$@"
+    [ ! -e "$prefix/etc/dat.conf.new" ] || fail "$name: a second install takes its own dat.conf for a changed one"
     echo "# mine" >>"$prefix/etc/dat.conf"
     run install "$@"
     grep -q '^# mine' "$prefix/etc/dat.conf" && [ -e "$prefix/etc/dat.conf.new" ] || fail "$name: a second install replaced a changed dat.conf"
