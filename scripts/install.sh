@@ -31,7 +31,19 @@ list=$datadir/dat/installed
 before=$(mktemp)
 now=$(mktemp)
 scratch=$(mktemp)
-trap 'rm -f "$before" "$now" "$scratch"' EXIT
+complete=no
+trap finish EXIT
+# An installation that ends midway leaves nothing, or what make uninstall removes if there was an earlier one.
+finish() {
+    if [ $complete = no ] && [ -s "$before" ] && [ -s "$now" ]; then
+        { cat "$now"; grep -vxFf "$now" "$before" || true; } | awk '!/^conf / || !conf++' >"$scratch"
+        install -m 644 "$scratch" "$DESTDIR$list"
+        echo "install: unfinished; install again, or make uninstall" >&2
+    elif [ $complete = no ]; then
+        take_away "$now"
+    fi
+    rm -f "$before" "$now" "$scratch"
+}
 [ ! -e "$DESTDIR$list" ] || cp "$DESTDIR$list" "$before"
 
 # Notes the folder and those above it which do not exist or were made by an earlier install, and makes them.
@@ -139,6 +151,7 @@ refresh_loader() {
 
 if [ "$1" = uninstall ]; then
     [ -e "$DESTDIR$list" ] || fail "no $DESTDIR$list: nothing is installed with this PREFIX, DESTDIR and datadir"
+    complete=yes
     take_away "$before"
     refresh_loader uninstall
     exit
@@ -177,5 +190,6 @@ echo "file - $list" >>"$now"
 grep -vxFf "$now" "$before" | grep -v '^conf ' >"$scratch" || true
 take_away "$scratch"
 install -m 644 "$now" "$DESTDIR$list"
+complete=yes
 echo "install: $(grep -c '^file' "$now") files in $DESTDIR$PREFIX; $conffile" >&2
 refresh_loader install

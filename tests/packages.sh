@@ -93,6 +93,7 @@ layout() {
 }
 
 prefixes() {
+    local stray before sign
     layout plain
     layout lib64 libdir="$work/at-lib64/lib64"
     layout multiarch libdir="$work/at-multiarch/lib/$triple"
@@ -103,6 +104,30 @@ prefixes() {
     [ -z "$(left "$work/staged")" ] || fail "uninstall left $(left "$work/staged")"
     grep -q '^FreeBind=yes$' dat-tools/systemd/*.socket || fail "a socket of an address fails at boot, before the network has the address"
     ok "make install and uninstall with DESTDIR and PREFIX=/usr leave nothing"
+    # An administrator's umask is for his own files.
+    (umask 077 && make --no-print-directory install DESTDIR="$work/umask" PREFIX=/usr >"$said" 2>&1) || fail "make install with umask 077"
+    stray=$(find "$work/umask" -mindepth 1 -not -perm -004)
+    [ -z "$stray" ] || fail "with umask 077, others may not read $stray"
+    # What ends midway is removed, or can be.
+    mkdir -p "$work/midway/share"
+    for before in nothing installed; do
+        if [ $before = installed ]; then
+            make --no-print-directory install PREFIX="$work/midway" >"$said" 2>&1 || fail "make install"
+            rm -r "$work/midway/share/man"
+        fi
+        : >"$work/midway/share/man"
+        if make --no-print-directory install PREFIX="$work/midway" >"$said" 2>&1; then fail "make install over a file in a folder's place"; fi
+        rm "$work/midway/share/man"
+        [ $before = nothing ] || make --no-print-directory uninstall PREFIX="$work/midway" >"$said" 2>&1 || fail "make uninstall"
+        [ "$(left "$work/midway")" = "$work/midway/share" ] || fail "an installation that ended midway left $(left "$work/midway")"
+    done
+    ok "make install: with umask 077 everyone may read; ended midway, nothing is left"
+    # pkg-config, systemd and sed would read these in their own way.
+    for sign in ' ' '&' '|' '%' '$$' '['; do
+        if make --no-print-directory install PREFIX="$work/a${sign}b" >"$said" 2>&1; then fail "make install into a folder with '$sign'"; fi
+        grep -q 'choose another path' "$said" || fail "make install into a folder with '$sign' fails for another reason"
+    done
+    ok "make install refuses paths that pkg-config or systemd would misread"
     # A file of another package must not be overwritten.
     if make --no-print-directory install PREFIX=/usr libdir="/usr/lib/$triple" >"$said" 2>&1; then fail "make install has overwritten libdapl2's library"; fi
     grep -q "is of a package (libdapl2" "$said" || fail "make install PREFIX=/usr fails for another reason"
