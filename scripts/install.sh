@@ -25,6 +25,10 @@ cd "$(dirname "$0")/.."
 : "${conffile:=$sysconfdir/dat.conf}" "${unitdir:=$PREFIX/lib/systemd/system}" "${kitdir:=$datadir/dat/kit}"
 for path in "$PREFIX/" "$libdir" "$librarydir" "$bindir" "$includedir" "$datadir" "$mandir" "$docdir" "$conffile" "$unitdir" "$kitdir"; do
     case $path in /*) ;; *) fail "'$path' is not an absolute path" ;; esac
+    # pkg-config, units of systemd, and the list of installed files have these paths in them, each with a syntax of its own.
+    case $1$path in
+        install*[][[:space:]\"\'\\\$\`%\&\|\#\;:\*?\(\)\<\>\!{}]*) fail "'$path' has a space or a sign that pkg-config, systemd or the loader would read as their own; choose another path" ;;
+    esac
 done
 # One line for each thing that was installed: its kind (file, folder, conf), its checksum if it is a conf, its path.
 list=$datadir/dat/installed
