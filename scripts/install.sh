@@ -11,6 +11,8 @@
 #   sysconfdir=PREFIX/etc (/etc if PREFIX is /usr)                 conffile=sysconfdir/dat.conf
 #   STRIP=yes                     no: with debug information       debugdir=   a folder for debug files, by build id
 set -euo pipefail
+# Files and folders are for all users, whatever the administrator's own are for.
+umask 022
 
 fail() { echo "install: $*" >&2; exit 1; }
 case ${1:-} in install | uninstall) ;; *) fail "usage: install.sh install|uninstall" ;; esac

@@ -5,6 +5,8 @@
 #
 # usage: packages.sh deb|rpm [--to DIR] [--revision N]       default: target/packages, 1
 set -euo pipefail
+# Modes of folders and of files that are written here are those of the packages.
+umask 022
 cd "$(dirname "$0")/.."
 
 say() { echo "packages: $*" >&2; }

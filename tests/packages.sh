@@ -259,6 +259,14 @@ debs() {
     local root=$work/root own=/usr/lib/$triple/dat-rdma conf=/etc/dat.conf.d/50-dat-rdma.conf before
     scripts/packages.sh deb --to "$work/debs" 2>"$said" || fail "make deb"
     for file in "$work"/debs/*.deb; do grep -qF "$file" "$said" || fail "make deb does not name $file"; done
+    mkdir "$work/again" "$work/memory"
+    mount -t tmpfs tmpfs "$work/memory"
+    touch "$work/again/other_1_all.deb"
+    (umask 077 && TMPDIR=$work/memory scripts/packages.sh deb --to "$work/again" 2>"$said") || fail "make deb with umask 077"
+    [ -e "$work/again/other_1_all.deb" ] || fail "make deb removed the package of another project"
+    for file in "$work"/debs/*.deb; do cmp "$file" "$work/again/$(basename "$file")" >"$said" 2>&1 || fail "two builds of a package differ"; done
+    umount "$work/memory"
+    ok "make deb on another file system, with umask 077, gives the same bytes, and leaves packages of other projects"
     judge_packages
     clean_root
     cp "$work"/debs/dat-rdma_*.deb "$root/debs/dat-rdma.deb"
@@ -322,6 +330,9 @@ rpms() {
     local root=$work/rpmroot conf=/etc/rdma/dat.conf.d/50-dat-rdma.conf
     scripts/packages.sh rpm --to "$work/rpms" 2>"$said" || fail "make rpm"
     for file in "$work"/rpms/*.rpm; do grep -qF "$file" "$said" || fail "make rpm does not name $file"; done
+    (umask 077 && unshare --uts sh -c 'hostname elsewhere; scripts/packages.sh rpm --to "$1"' sh "$work/rpms2") 2>"$said" || fail "make rpm with umask 077"
+    for file in "$work"/rpms/*.rpm; do cmp "$file" "$work/rpms2/$(basename "$file")" >"$said" 2>&1 || fail "two builds of a package differ"; done
+    rm -r "$work/rpms2"
     scripts/packages.sh rpm --to "$work/rpms2" --revision 2 2>"$said" || fail "make rpm"
     mkdir -p "$root"
     rpm_in() { rpm --root "$root" --nodeps --noscripts "$@" >"$said" 2>&1 || fail "rpm $*"; }
