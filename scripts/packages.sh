@@ -34,10 +34,12 @@ trap 'rm -rf "$work"' EXIT
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 maintainer="The DAT in Rust contributors <root@localhost>"
 summary="uDAPL/DAT: RDMA through a transport-neutral API"
-description="Libraries libdat2.so.2 (uDAPL 2.0) and libdat.so.1 (1.2), which existing DAT programs load, providers for verbs devices
-and for Soft-RoCE with or without the kernel's module, and the command dat."
-# Files have the time of the last commit, so the same source gives the same package.
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+description="Libraries libdat2.so.2 (uDAPL 2.0) and libdat.so.1 (1.2), which existing DAT
+programs load, providers for verbs devices and for Soft-RoCE with or without
+the kernel's module, and the command dat."
+# Files have the time of the last commit, also for root in a user's clone, so the same source gives the same package. An archive without
+# git's folder has that time on its files.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)}
 export SOURCE_DATE_EPOCH
 
 # The two C libraries lie in a folder of their own, before the system's in the loader's order: DAPL's package has files of
@@ -81,6 +83,9 @@ glibc() {
         grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -Vu | tail -n 1
 }
 
+# Kilobytes by dpkg's rule, which no file system changes: each file rounded up, one for each folder and link.
+installed_size() { find "$1" -path "$1/DEBIAN" -prune -o -printf '%y %s\n' | awk '{ sum += $1 == "f" ? int(($2 + 1023) / 1024) : 1 } END { print sum }'; }
+
 # deb TREE PACKAGE FIELD...: builds one package. A line that begins with "Description:" ends the fields.
 deb() {
     local tree=$work/$1 name=$2 field
@@ -90,11 +95,11 @@ deb() {
     [ "$name" = $own ] || ln -s $own "$tree/usr/share/doc/$name"
     {
         printf '%s\n' "Package: $name" "Version: $version-$revision" "Architecture: $(dpkg --print-architecture)" \
-            "Maintainer: $maintainer" "Priority: optional" "Installed-Size: $(du -sk --exclude=DEBIAN "$tree" | cut -f 1)"
+            "Maintainer: $maintainer" "Priority: optional" "Installed-Size: $(installed_size "$tree")"
         for field; do echo "$field"; done
         echo "$description" | sed 's/^/ /'
     } >"$tree/DEBIAN/control"
-    (cd "$tree" && find usr -type f -exec md5sum {} +) >"$tree/DEBIAN/md5sums"
+    (cd "$tree" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$tree/DEBIAN/md5sums"
     (cd "$tree" && [ ! -d etc ] || find etc -type f -printf '/%p\n' | sort >DEBIAN/conffiles)
     dpkg-deb --root-owner-group --build "$tree" "$to/${name}_$version-${revision}_$(dpkg --print-architecture).deb" >/dev/null
 }
@@ -177,7 +182,7 @@ $(files debug)
 SPEC
     say "packing $own, $own-devel and $own-debuginfo (rpmbuild says nothing meanwhile)"
     rpmbuild --quiet -bb --define "_topdir $work/rpm" --define "_rpmdir $work/rpms" \
-        --define "use_source_date_epoch_as_buildtime 1" --define "clamp_mtime_to_source_date_epoch 1" "$work/spec" >"$work/log" 2>&1 ||
+        --define "_buildhost localhost" --define "use_source_date_epoch_as_buildtime 1" --define "clamp_mtime_to_source_date_epoch 1" "$work/spec" >"$work/log" 2>&1 ||
         { cat "$work/log" >&2; fail "rpmbuild failed"; }
     find "$work/rpms" -name '*.rpm' -exec cp -t "$to" {} +
 }
