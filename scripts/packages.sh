@@ -187,7 +187,8 @@ SPEC
     find "$work/rpms" -name '*.rpm' -exec cp -t "$to" {} +
 }
 
-rm -f "$to"/*."$kind"
+# Of ours only: others may have packages in that folder.
+rm -f "$to/$own"[-_]*."$kind"
 "build_$kind"
 say "written:"
-find "$to" -name "*.$kind" -printf '  %p  %s bytes\n' | sort >&2
+find "$to" -maxdepth 1 -name "$own[-_]*.$kind" -printf '  %p  %s bytes\n' | sort >&2
