@@ -57,7 +57,8 @@ PREFIX=/usr DESTDIR=$all libdir=$libdir librarydir=$libdir/$own includedir=/usr/
     conffile=$etc/50-$own.conf debugdir=/usr/lib/debug STRIP=yes scripts/install.sh install 2>/dev/null
 rm -r "$all/usr/share/dat"
 # DAPL's package has a page of this name in section 5 too; man finds both.
-mv "$all/usr/share/man/man5/dat.conf.5" "$all/usr/share/man/man5/dat.conf.5dat"
+sed '/^\.TH/s/ 5 / 5dat /' "$all/usr/share/man/man5/dat.conf.5" >"$all/usr/share/man/man5/dat.conf.5dat"
+rm "$all/usr/share/man/man5/dat.conf.5"
 gzip -9n "$all"/usr/share/man/man*/*
 mkdir -p "$all/etc/ld.so.conf.d"
 printf '# Programs load libdat2.so.2 and libdat.so.1 of dat-rdma. To have those of another package again, put a # before the\n# next line and run ldconfig.\n%s\n' \
@@ -105,7 +106,15 @@ deb() {
 }
 
 build_deb() {
-    cat LICENSE-MIT LICENSE-APACHE >"$work/main/usr/share/doc/$own/copyright"
+    {
+        echo "DAT in Rust is licensed under MIT or Apache-2.0, as you choose. The second is in /usr/share/common-licenses/Apache-2.0; the first:"
+        echo
+        cat LICENSE-MIT
+        echo
+        cat "$work/main/usr/share/doc/$own/third-party/crates.txt"
+    } >"$work/main/usr/share/doc/$own/copyright"
+    # Debian's rule: only programs are executable.
+    find "$work/main/usr/lib" -name '*.so.*' -type f -exec chmod 644 {} +
     mkdir -p "$work/main/DEBIAN"
     echo "activate-noawait ldconfig" >"$work/main/DEBIAN/triggers"
     # Holders of the port go on with the files that they have until they are restarted; a removal ends them.

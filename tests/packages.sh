@@ -241,6 +241,9 @@ judge_packages() {
     [ -e "$file/usr/share/man/man3/dat_ep_post_send.3.gz" ] && [ -e "$file/usr/share/man/man7/udapl.7.gz" ] || fail "dat-rdma-dev lacks the pages of the functions"
     [ -e "$trees/dat-rdma/usr/share/doc/dat-rdma/examples/c/exchange.c" ] || fail "dat-rdma lacks the example in C"
     [ ! -e "$trees/dat-rdma/usr/share/dat-rdma" ] || fail "dat-rdma has the provider kit"
+    grep -q '^libdat2 2 dat-rdma ' <<<"$(dpkg-deb --info "$work"/debs/dat-rdma_*.deb shlibs)" || fail "dat-rdma has no shlibs"
+    # ISC and MIT ask that copies have the notice.
+    grep -q '^libloading [0-9.]* (ISC)' "$trees/dat-rdma/usr/share/doc/dat-rdma/copyright" || fail "the licences of linked crates are missing"
     stray=$(strings -a "$file/usr/lib/$triple/libdat_transport.a" | grep -F -e "$PWD" -e "$HOME/" -e "${CARGO_HOME:-$HOME/.cargo}" | head -n 3 || true)
     [ -z "$stray" ] || fail "libdat_transport.a names paths of this machine: $stray"
     ok "packages: stripped, debug files by build id, no paths of this machine, no file of Debian's DAPL; libdat2 has $(stat -c %s "$trees/dat-rdma$own/libdat2.so.2.0.0") bytes"
