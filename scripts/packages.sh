@@ -116,6 +116,8 @@ build_deb() {
     # Debian's rule: only programs are executable.
     find "$work/main/usr/lib" -name '*.so.*' -type f -exec chmod 644 {} +
     mkdir -p "$work/main/DEBIAN"
+    # Packages of programs that are linked with these get a dependency by it (dpkg-shlibdeps).
+    printf '%s\n' "libdat2 2 $own (>= $version)" "libdat 1 $own (>= $version)" >"$work/main/DEBIAN/shlibs"
     echo "activate-noawait ldconfig" >"$work/main/DEBIAN/triggers"
     # Holders of the port go on with the files that they have until they are restarted; a removal ends them.
     printf '#!/bin/sh\nset -e\n[ "$1" != remove ] || [ ! -d /run/systemd/system ] || systemctl stop "dat-serve-port@*" || true\n' >"$work/main/DEBIAN/prerm"
