@@ -122,6 +122,10 @@ prefixes() {
         [ "$(left "$work/midway")" = "$work/midway/share" ] || fail "an installation that ended midway left $(left "$work/midway")"
     done
     ok "make install: with umask 077 everyone may read; ended midway, nothing is left"
+    mkdir "$work/a b"
+    (top=$PWD && cd "$work/a b" && . "$top/scripts/release-flags.sh" && [ "$CC_SHELL_ESCAPED_FLAGS" = 1 ] &&
+        eval "cc $CFLAGS -c -o sleep.o $top/dat-os/src/sleep.c") >"$said" 2>&1 || fail "the flags of a release in a folder with a space"
+    ok "a release is built in a folder with a space"
     # pkg-config, systemd and sed would read these in their own way.
     for sign in ' ' '&' '|' '%' '$$' '['; do
         if make --no-print-directory install PREFIX="$work/a${sign}b" >"$said" 2>&1; then fail "make install into a folder with '$sign'"; fi
