@@ -8,7 +8,7 @@
 #   include/dat2, dat        headers; dat_transport.h
 #   share/dat/kit            crates and examples for authors of providers (scripts/kit.sh)
 #   etc/dat.conf             names our providers by soname: LD_LIBRARY_PATH finds them
-#   share/doc/dat            documents, licences, examples/c: a program in C
+#   share/doc/dat            documents, licences (third-party: of crates that are linked in), examples/c: a program in C
 #   share/man, share/*       man pages, completions of the shells
 #   share/systemd            units of `dat serve-port`, for /etc/systemd/system
 set -euo pipefail
@@ -40,7 +40,8 @@ if [ ! -e "$built/dat" ]; then
     quiet=()
     say "the first build compiles all dependencies: about 3 minutes on 2 processors, and 450 MB in $target; later ones take seconds"
 fi
-cargo build "${quiet[@]}" --locked --profile "$profile" -p dat2 -p dat1 -p dat-provider-ibverbs -p dat-provider-softrxe -p dat-provider-filter -p dat-provider-c -p dat-tools
+packages=(dat2 dat1 dat-provider-ibverbs dat-provider-softrxe dat-provider-filter dat-provider-c dat-tools)
+cargo build "${quiet[@]}" --locked --profile "$profile" "${packages[@]/#/--package=}"
 
 say "laying out $dist"
 # A fresh folder replaces the old one at the end: a program that runs from the old one keeps its files, and no stale
@@ -89,6 +90,11 @@ strip --strip-debug -o "$new/lib/libdat_transport.a" "$built/libdat_transport.a"
 scripts/kit.sh "$new/share/dat/kit"
 install -m 644 dat.conf "$new/etc/dat.conf"
 install -m 644 ./*.md LICENSE-MIT LICENSE-APACHE "$new/share/doc/dat/"
+mkdir "$new/share/doc/dat/third-party"
+scripts/notices.py "${packages[@]}" >"$new/share/doc/dat/third-party/crates.txt"
+# The notices of the standard library and what it contains come with the toolchain, if it has documents.
+notices=$(rustc --print sysroot)/share/doc/rust/COPYRIGHT-library.html
+[ ! -e "$notices" ] || install -m 644 "$notices" "$new/share/doc/dat/third-party/rust-library.html"
 cp -r docs/. "$new/share/doc/dat/"
 rm -r "$new"/share/doc/dat/man/man[37]
 install -D -m 644 -t "$new/share/doc/dat/examples/c" examples/c/exchange.c examples/c/Makefile

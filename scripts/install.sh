@@ -11,6 +11,8 @@
 #   sysconfdir=PREFIX/etc (/etc if PREFIX is /usr)                 conffile=sysconfdir/dat.conf
 #   STRIP=yes                     no: with debug information       debugdir=   a folder for debug files, by build id
 set -euo pipefail
+# Files and folders are for all users, whatever the administrator's own are for.
+umask 022
 
 fail() { echo "install: $*" >&2; exit 1; }
 case ${1:-} in install | uninstall) ;; *) fail "usage: install.sh install|uninstall" ;; esac
@@ -25,13 +27,29 @@ cd "$(dirname "$0")/.."
 : "${conffile:=$sysconfdir/dat.conf}" "${unitdir:=$PREFIX/lib/systemd/system}" "${kitdir:=$datadir/dat/kit}"
 for path in "$PREFIX/" "$libdir" "$librarydir" "$bindir" "$includedir" "$datadir" "$mandir" "$docdir" "$conffile" "$unitdir" "$kitdir"; do
     case $path in /*) ;; *) fail "'$path' is not an absolute path" ;; esac
+    # pkg-config, units of systemd, and the list of installed files have these paths in them, each with a syntax of its own.
+    case $1$path in
+        install*[][[:space:]\"\'\\\$\`%\&\|\#\;:\*?\(\)\<\>\!{}]*) fail "'$path' has a space or a sign that pkg-config, systemd or the loader would read as their own; choose another path" ;;
+    esac
 done
 # One line for each thing that was installed: its kind (file, folder, conf), its checksum if it is a conf, its path.
 list=$datadir/dat/installed
 before=$(mktemp)
 now=$(mktemp)
 scratch=$(mktemp)
-trap 'rm -f "$before" "$now" "$scratch"' EXIT
+complete=no
+trap finish EXIT
+# An installation that ends midway leaves nothing, or what make uninstall removes if there was an earlier one.
+finish() {
+    if [ $complete = no ] && [ -s "$before" ] && [ -s "$now" ]; then
+        { cat "$now"; grep -vxFf "$now" "$before" || true; } | awk '!/^conf / || !conf++' >"$scratch"
+        install -m 644 "$scratch" "$DESTDIR$list"
+        echo "install: unfinished; install again, or make uninstall" >&2
+    elif [ $complete = no ]; then
+        take_away "$now"
+    fi
+    rm -f "$before" "$now" "$scratch"
+}
 [ ! -e "$DESTDIR$list" ] || cp "$DESTDIR$list" "$before"
 
 # Notes the folder and those above it which do not exist or were made by an earlier install, and makes them.
@@ -49,7 +67,8 @@ not_of_a_package() {
     [ -z "$DESTDIR" ] && [ -e "$1" ] && ! grep -qxF "file - $1" "$before" || return 0
     # The database may have the path from before /lib became a link to /usr/lib.
     owner=$(dpkg-query -S "$1" "${1#/usr}" 2>/dev/null | head -n 1 || true)
-    [ -n "$owner" ] || ! command -v rpm >/dev/null || owner=$(rpm -qf "$1" 2>/dev/null || true)
+    # rpm says on its standard output that a file is of no package.
+    [ -n "$owner" ] || ! command -v rpm >/dev/null || owner=$(rpm -qf "$1" 2>/dev/null) || owner=
     [ -z "$owner" ] || fail "$1 is of a package ($owner); choose another PREFIX, or build packages, which are installed beside it (make deb, make rpm)"
 }
 
@@ -138,6 +157,7 @@ refresh_loader() {
 
 if [ "$1" = uninstall ]; then
     [ -e "$DESTDIR$list" ] || fail "no $DESTDIR$list: nothing is installed with this PREFIX, DESTDIR and datadir"
+    complete=yes
     take_away "$before"
     refresh_loader uninstall
     exit
@@ -176,5 +196,6 @@ echo "file - $list" >>"$now"
 grep -vxFf "$now" "$before" | grep -v '^conf ' >"$scratch" || true
 take_away "$scratch"
 install -m 644 "$now" "$DESTDIR$list"
+complete=yes
 echo "install: $(grep -c '^file' "$now") files in $DESTDIR$PREFIX; $conffile" >&2
 refresh_loader install

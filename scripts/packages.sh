@@ -5,6 +5,8 @@
 #
 # usage: packages.sh deb|rpm [--to DIR] [--revision N]       default: target/packages, 1
 set -euo pipefail
+# Modes of folders and of files that are written here are those of the packages.
+umask 022
 cd "$(dirname "$0")/.."
 
 say() { echo "packages: $*" >&2; }
@@ -32,10 +34,12 @@ trap 'rm -rf "$work"' EXIT
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 maintainer="The DAT in Rust contributors <root@localhost>"
 summary="uDAPL/DAT: RDMA through a transport-neutral API"
-description="Libraries libdat2.so.2 (uDAPL 2.0) and libdat.so.1 (1.2), which existing DAT programs load, providers for verbs devices
-and for Soft-RoCE with or without the kernel's module, and the command dat."
-# Files have the time of the last commit, so the same source gives the same package.
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+description="Libraries libdat2.so.2 (uDAPL 2.0) and libdat.so.1 (1.2), which existing DAT
+programs load, providers for verbs devices and for Soft-RoCE with or without
+the kernel's module, and the command dat."
+# Files have the time of the last commit, also for root in a user's clone, so the same source gives the same package. An archive without
+# git's folder has that time on its files.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)}
 export SOURCE_DATE_EPOCH
 
 # The two C libraries lie in a folder of their own, before the system's in the loader's order: DAPL's package has files of
@@ -53,7 +57,8 @@ PREFIX=/usr DESTDIR=$all libdir=$libdir librarydir=$libdir/$own includedir=/usr/
     conffile=$etc/50-$own.conf debugdir=/usr/lib/debug STRIP=yes scripts/install.sh install 2>/dev/null
 rm -r "$all/usr/share/dat"
 # DAPL's package has a page of this name in section 5 too; man finds both.
-mv "$all/usr/share/man/man5/dat.conf.5" "$all/usr/share/man/man5/dat.conf.5dat"
+sed '/^\.TH/s/ 5 / 5dat /' "$all/usr/share/man/man5/dat.conf.5" >"$all/usr/share/man/man5/dat.conf.5dat"
+rm "$all/usr/share/man/man5/dat.conf.5"
 gzip -9n "$all"/usr/share/man/man*/*
 mkdir -p "$all/etc/ld.so.conf.d"
 printf '# Programs load libdat2.so.2 and libdat.so.1 of dat-rdma. To have those of another package again, put a # before the\n# next line and run ldconfig.\n%s\n' \
@@ -79,6 +84,9 @@ glibc() {
         grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -Vu | tail -n 1
 }
 
+# Kilobytes by dpkg's rule, which no file system changes: each file rounded up, one for each folder and link.
+installed_size() { find "$1" -path "$1/DEBIAN" -prune -o -printf '%y %s\n' | awk '{ sum += $1 == "f" ? int(($2 + 1023) / 1024) : 1 } END { print sum }'; }
+
 # deb TREE PACKAGE FIELD...: builds one package. A line that begins with "Description:" ends the fields.
 deb() {
     local tree=$work/$1 name=$2 field
@@ -88,18 +96,28 @@ deb() {
     [ "$name" = $own ] || ln -s $own "$tree/usr/share/doc/$name"
     {
         printf '%s\n' "Package: $name" "Version: $version-$revision" "Architecture: $(dpkg --print-architecture)" \
-            "Maintainer: $maintainer" "Priority: optional" "Installed-Size: $(du -sk --exclude=DEBIAN "$tree" | cut -f 1)"
+            "Maintainer: $maintainer" "Priority: optional" "Installed-Size: $(installed_size "$tree")"
         for field; do echo "$field"; done
         echo "$description" | sed 's/^/ /'
     } >"$tree/DEBIAN/control"
-    (cd "$tree" && find usr -type f -exec md5sum {} +) >"$tree/DEBIAN/md5sums"
+    (cd "$tree" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$tree/DEBIAN/md5sums"
     (cd "$tree" && [ ! -d etc ] || find etc -type f -printf '/%p\n' | sort >DEBIAN/conffiles)
     dpkg-deb --root-owner-group --build "$tree" "$to/${name}_$version-${revision}_$(dpkg --print-architecture).deb" >/dev/null
 }
 
 build_deb() {
-    cat LICENSE-MIT LICENSE-APACHE >"$work/main/usr/share/doc/$own/copyright"
+    {
+        echo "DAT in Rust is licensed under MIT or Apache-2.0, as you choose. The second is in /usr/share/common-licenses/Apache-2.0; the first:"
+        echo
+        cat LICENSE-MIT
+        echo
+        cat "$work/main/usr/share/doc/$own/third-party/crates.txt"
+    } >"$work/main/usr/share/doc/$own/copyright"
+    # Debian's rule: only programs are executable.
+    find "$work/main/usr/lib" -name '*.so.*' -type f -exec chmod 644 {} +
     mkdir -p "$work/main/DEBIAN"
+    # Packages of programs that are linked with these get a dependency by it (dpkg-shlibdeps).
+    printf '%s\n' "libdat2 2 $own (>= $version)" "libdat 1 $own (>= $version)" >"$work/main/DEBIAN/shlibs"
     echo "activate-noawait ldconfig" >"$work/main/DEBIAN/triggers"
     # Holders of the port go on with the files that they have until they are restarted; a removal ends them.
     printf '#!/bin/sh\nset -e\n[ "$1" != remove ] || [ ! -d /run/systemd/system ] || systemctl stop "dat-serve-port@*" || true\n' >"$work/main/DEBIAN/prerm"
@@ -175,12 +193,13 @@ $(files debug)
 SPEC
     say "packing $own, $own-devel and $own-debuginfo (rpmbuild says nothing meanwhile)"
     rpmbuild --quiet -bb --define "_topdir $work/rpm" --define "_rpmdir $work/rpms" \
-        --define "use_source_date_epoch_as_buildtime 1" --define "clamp_mtime_to_source_date_epoch 1" "$work/spec" >"$work/log" 2>&1 ||
+        --define "_buildhost localhost" --define "use_source_date_epoch_as_buildtime 1" --define "clamp_mtime_to_source_date_epoch 1" "$work/spec" >"$work/log" 2>&1 ||
         { cat "$work/log" >&2; fail "rpmbuild failed"; }
     find "$work/rpms" -name '*.rpm' -exec cp -t "$to" {} +
 }
 
-rm -f "$to"/*."$kind"
+# Of ours only: others may have packages in that folder.
+rm -f "$to/$own"[-_]*."$kind"
 "build_$kind"
 say "written:"
-find "$to" -name "*.$kind" -printf '  %p  %s bytes\n' | sort >&2
+find "$to" -maxdepth 1 -name "$own[-_]*.$kind" -printf '  %p  %s bytes\n' | sort >&2

@@ -10,6 +10,6 @@ flags+=("--remap-path-prefix=$home/registry/src=/usr/src/crates")
 # Cargo's form for flags with spaces in them: their separator is the byte 0x1f.
 CARGO_ENCODED_RUSTFLAGS=$(printf '%s\x1f' "${flags[@]}")
 export CARGO_ENCODED_RUSTFLAGS=${CARGO_ENCODED_RUSTFLAGS%$'\x1f'}
-# For the C files.
-export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$PWD=/usr/src/dat-rdma"
+# For the C files; the crate cc reads the flags as a shell does, so that the folder may have a space.
+export CC_SHELL_ESCAPED_FLAGS=1 CFLAGS="${CFLAGS:-} -ffile-prefix-map=$(printf %q "$PWD")=/usr/src/dat-rdma"
 unset home flags

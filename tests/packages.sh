@@ -78,6 +78,8 @@ layout() {
     transfer "$libraries/libdat2.so.2" env LD_LIBRARY_PATH="$libraries"
     "$prefix/bin/dat" list >"$said" 2>&1
     grep -q "softrxe-lo .* yes " "$said" || fail "$name: dat list"
+    run install "$@"
+    [ ! -e "$prefix/etc/dat.conf.new" ] || fail "$name: a second install takes its own dat.conf for a changed one"
     echo "# mine" >>"$prefix/etc/dat.conf"
     run install "$@"
     grep -q '^# mine' "$prefix/etc/dat.conf" && [ -e "$prefix/etc/dat.conf.new" ] || fail "$name: a second install replaced a changed dat.conf"
@@ -91,6 +93,7 @@ layout() {
 }
 
 prefixes() {
+    local stray before sign
     layout plain
     layout lib64 libdir="$work/at-lib64/lib64"
     layout multiarch libdir="$work/at-multiarch/lib/$triple"
@@ -99,7 +102,36 @@ prefixes() {
     [ -e "$work/staged/etc/dat.conf" ] && ! grep -rqF "$work" "$work/staged" || fail "DESTDIR: no /etc/dat.conf, or files name DESTDIR"
     make --no-print-directory uninstall DESTDIR="$work/staged" PREFIX=/usr libdir="/usr/lib/$triple" >"$said" 2>&1
     [ -z "$(left "$work/staged")" ] || fail "uninstall left $(left "$work/staged")"
+    grep -q '^FreeBind=yes$' dat-tools/systemd/*.socket || fail "a socket of an address fails at boot, before the network has the address"
     ok "make install and uninstall with DESTDIR and PREFIX=/usr leave nothing"
+    # An administrator's umask is for his own files.
+    (umask 077 && make --no-print-directory install DESTDIR="$work/umask" PREFIX=/usr >"$said" 2>&1) || fail "make install with umask 077"
+    stray=$(find "$work/umask" -mindepth 1 -not -perm -004)
+    [ -z "$stray" ] || fail "with umask 077, others may not read $stray"
+    # What ends midway is removed, or can be.
+    mkdir -p "$work/midway/share"
+    for before in nothing installed; do
+        if [ $before = installed ]; then
+            make --no-print-directory install PREFIX="$work/midway" >"$said" 2>&1 || fail "make install"
+            rm -r "$work/midway/share/man"
+        fi
+        : >"$work/midway/share/man"
+        if make --no-print-directory install PREFIX="$work/midway" >"$said" 2>&1; then fail "make install over a file in a folder's place"; fi
+        rm "$work/midway/share/man"
+        [ $before = nothing ] || make --no-print-directory uninstall PREFIX="$work/midway" >"$said" 2>&1 || fail "make uninstall"
+        [ "$(left "$work/midway")" = "$work/midway/share" ] || fail "an installation that ended midway left $(left "$work/midway")"
+    done
+    ok "make install: with umask 077 everyone may read; ended midway, nothing is left"
+    mkdir "$work/a b"
+    (top=$PWD && cd "$work/a b" && . "$top/scripts/release-flags.sh" && [ "$CC_SHELL_ESCAPED_FLAGS" = 1 ] &&
+        eval "cc $CFLAGS -c -o sleep.o $top/dat-os/src/sleep.c") >"$said" 2>&1 || fail "the flags of a release in a folder with a space"
+    ok "a release is built in a folder with a space"
+    # pkg-config, systemd and sed would read these in their own way.
+    for sign in ' ' '&' '|' '%' '$$' '['; do
+        if make --no-print-directory install PREFIX="$work/a${sign}b" >"$said" 2>&1; then fail "make install into a folder with '$sign'"; fi
+        grep -q 'choose another path' "$said" || fail "make install into a folder with '$sign' fails for another reason"
+    done
+    ok "make install refuses paths that pkg-config or systemd would misread"
     # A file of another package must not be overwritten.
     if make --no-print-directory install PREFIX=/usr libdir="/usr/lib/$triple" >"$said" 2>&1; then fail "make install has overwritten libdapl2's library"; fi
     grep -q "is of a package (libdapl2" "$said" || fail "make install PREFIX=/usr fails for another reason"
@@ -213,6 +245,9 @@ judge_packages() {
     [ -e "$file/usr/share/man/man3/dat_ep_post_send.3.gz" ] && [ -e "$file/usr/share/man/man7/udapl.7.gz" ] || fail "dat-rdma-dev lacks the pages of the functions"
     [ -e "$trees/dat-rdma/usr/share/doc/dat-rdma/examples/c/exchange.c" ] || fail "dat-rdma lacks the example in C"
     [ ! -e "$trees/dat-rdma/usr/share/dat-rdma" ] || fail "dat-rdma has the provider kit"
+    grep -q '^libdat2 2 dat-rdma ' <<<"$(dpkg-deb --info "$work"/debs/dat-rdma_*.deb shlibs)" || fail "dat-rdma has no shlibs"
+    # ISC and MIT ask that copies have the notice.
+    grep -q '^libloading [0-9.]* (ISC)' "$trees/dat-rdma/usr/share/doc/dat-rdma/copyright" || fail "the licences of linked crates are missing"
     stray=$(strings -a "$file/usr/lib/$triple/libdat_transport.a" | grep -F -e "$PWD" -e "$HOME/" -e "${CARGO_HOME:-$HOME/.cargo}" | head -n 3 || true)
     [ -z "$stray" ] || fail "libdat_transport.a names paths of this machine: $stray"
     ok "packages: stripped, debug files by build id, no paths of this machine, no file of Debian's DAPL; libdat2 has $(stat -c %s "$trees/dat-rdma$own/libdat2.so.2.0.0") bytes"
@@ -231,6 +266,14 @@ debs() {
     local root=$work/root own=/usr/lib/$triple/dat-rdma conf=/etc/dat.conf.d/50-dat-rdma.conf before
     scripts/packages.sh deb --to "$work/debs" 2>"$said" || fail "make deb"
     for file in "$work"/debs/*.deb; do grep -qF "$file" "$said" || fail "make deb does not name $file"; done
+    mkdir "$work/again" "$work/memory"
+    mount -t tmpfs tmpfs "$work/memory"
+    touch "$work/again/other_1_all.deb"
+    (umask 077 && TMPDIR=$work/memory scripts/packages.sh deb --to "$work/again" 2>"$said") || fail "make deb with umask 077"
+    [ -e "$work/again/other_1_all.deb" ] || fail "make deb removed the package of another project"
+    for file in "$work"/debs/*.deb; do cmp "$file" "$work/again/$(basename "$file")" >"$said" 2>&1 || fail "two builds of a package differ"; done
+    umount "$work/memory"
+    ok "make deb on another file system, with umask 077, gives the same bytes, and leaves packages of other projects"
     judge_packages
     clean_root
     cp "$work"/debs/dat-rdma_*.deb "$root/debs/dat-rdma.deb"
@@ -294,6 +337,9 @@ rpms() {
     local root=$work/rpmroot conf=/etc/rdma/dat.conf.d/50-dat-rdma.conf
     scripts/packages.sh rpm --to "$work/rpms" 2>"$said" || fail "make rpm"
     for file in "$work"/rpms/*.rpm; do grep -qF "$file" "$said" || fail "make rpm does not name $file"; done
+    (umask 077 && unshare --uts sh -c 'hostname elsewhere; scripts/packages.sh rpm --to "$1"' sh "$work/rpms2") 2>"$said" || fail "make rpm with umask 077"
+    for file in "$work"/rpms/*.rpm; do cmp "$file" "$work/rpms2/$(basename "$file")" >"$said" 2>&1 || fail "two builds of a package differ"; done
+    rm -r "$work/rpms2"
     scripts/packages.sh rpm --to "$work/rpms2" --revision 2 2>"$said" || fail "make rpm"
     mkdir -p "$root"
     rpm_in() { rpm --root "$root" --nodeps --noscripts "$@" >"$said" 2>&1 || fail "rpm $*"; }

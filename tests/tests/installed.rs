@@ -164,6 +164,29 @@ fn the_example_in_c_is_installed_builds_and_moves_data_between_two_processes() {
 }
 
 #[test]
+fn each_header_compiles_alone_in_the_oldest_and_newest_standards() {
+    let include = PREFIX.path("first/include").display().to_string();
+    for folder in ["dat", "dat2"] {
+        for header in std::fs::read_dir(PREFIX.path("first/include").join(folder)).unwrap() {
+            let header = header.unwrap().file_name().into_string().unwrap();
+            for compiler in [
+                "gcc -x c -std=c89",
+                "gcc -x c -std=c17",
+                "g++ -x c++ -std=c++98",
+                "g++ -x c++ -std=c++20",
+            ] {
+                PREFIX.shell(
+                    &format!(
+                        "printf '#include <{folder}/{header}>\\ntypedef int not_empty;\\n' | {compiler} -Wall -Wextra -pedantic -Werror -fsyntax-only -I{include} -"
+                    ),
+                    "first",
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn the_synopses_of_the_manual_pages_compile_link_and_run() {
     for (compiler, standards) in [
         ("gcc -x c", &["c99", "c11", "gnu17"][..]),

@@ -14,7 +14,10 @@
 
 typedef uint32_t DAT_UINT32;
 typedef uint64_t DAT_UINT64;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wlong-long" /* with -pedantic, in C89 and C++98 */
 typedef unsigned long long DAT_UVERYLONG;
+#pragma GCC diagnostic pop
 typedef void *DAT_PVOID;
 typedef int DAT_COUNT;
 typedef DAT_UINT64 DAT_PADDR;
