@@ -441,7 +441,10 @@ fn a_new_configuration_has_no_fault_of_its_form() {
         let done = command.current_dir(dir.path()).output().expect("dat runs");
         assert!(done.status.success(), "{words}: {}", err(&done));
         let printed = out(&done);
-        assert!(!printed.contains("IAs; `DAT_OVERRIDE"), "{words}: {printed}");
+        assert!(
+            !printed.contains("IAs; `DAT_OVERRIDE"),
+            "{words}: {printed}"
+        );
         let is_json = serde_json::from_str::<Value>(&printed).is_ok();
         assert_eq!(is_json, words.starts_with("report"), "{words}: {printed}");
     }
