@@ -123,7 +123,7 @@ pub enum ConnectionEvent {
     Broken = 0x4006,
     /// The timeout of dat_ep_connect expired.
     TimedOut = 0x4007,
-    /// The address has no route.
+    /// The address has no route, or nothing answered until the connection manager gave up.
     Unreachable = 0x4008,
 }
 

@@ -300,9 +300,10 @@ impl Catalog {
     }
 
     /// Returns the message for a name that no entry has. It names an alias that leads nowhere, and an entry that was left out: it may be
-    /// the one that was meant.
-    fn explain_unknown(&self, request: &Request<'_>) -> String {
-        let names = self.names(request.major);
+    /// the one that was meant. The entry `asks`, which asks for the name, is not offered.
+    fn explain_unknown(&self, request: &Request<'_>, asks: Option<&str>) -> String {
+        let mut names = self.names(request.major);
+        names.retain(|name| Some(*name) != asks);
         let patterns = self.patterns(request.major);
         if patterns.contains(&request.name) {
             return format!(
@@ -360,6 +361,16 @@ impl Catalog {
     /// Returns a message that says why no entry satisfies `request`: what was asked for, which file was read, and what it has.
     #[must_use]
     pub fn explain_missing(&self, request: &Request<'_>) -> String {
+        self.explain(request, None)
+    }
+
+    /// Does the same for the IA that `filter` wraps. A filter cannot wrap itself, so its own name is no remedy.
+    #[must_use]
+    pub fn explain_missing_below(&self, request: &Request<'_>, filter: &str) -> String {
+        self.explain(request, Some(filter))
+    }
+
+    fn explain(&self, request: &Request<'_>, asks: Option<&str>) -> String {
         let same: Vec<&Entry> = self
             .parsed
             .entries
@@ -367,7 +378,7 @@ impl Catalog {
             .filter(|e| e.for_name(request.name).is_some())
             .collect();
         if same.is_empty() {
-            return self.explain_unknown(request);
+            return self.explain_unknown(request, asks);
         }
         let has: Vec<String> = same
             .iter()

@@ -192,7 +192,7 @@ impl Demo {
 
 #[derive(Debug, Args)]
 pub(crate) struct Init {
-    /// File to write; standard output if it is not given. The name decides the form: TOML if it ends in .toml.
+    /// File to write; standard output if it is not given, or is `-`. The name decides the form: TOML if it ends in .toml.
     #[arg(short, long)]
     pub(crate) output: Option<PathBuf>,
     /// Replace a file that exists.
@@ -247,7 +247,7 @@ pub(crate) struct Convert {
     /// Form to convert to; by default the one that the file does not have.
     #[arg(long, value_enum)]
     pub(crate) to: Option<Form>,
-    /// File to write; standard output if it is not given.
+    /// File to write; standard output if it is not given, or is `-`.
     #[arg(short, long)]
     pub(crate) output: Option<PathBuf>,
     /// Replace a file that exists.

@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Convert, json: bool) -> Outcome {
         .map(ToString::to_string)
         .collect();
     let comments = parsed.comments;
-    let output = arguments.output.as_deref();
+    let output = read::output(arguments.output.as_deref());
     if json {
         let rest = json!({
             "source": found.path.display().to_string(),

@@ -15,6 +15,7 @@ use dat::{
 };
 use serde_json::{Value, json};
 
+use crate::measure::events::described;
 use crate::{Outcome, open};
 
 /// Time to wait for an event.
@@ -168,14 +169,16 @@ pub(crate) fn peer(name: &str) -> Outcome {
     side.exchange(1)?;
     match side.connections.wait(TIMEOUT)? {
         Event::Ended { .. } => Ok(()),
-        other => Err(format!("waited for the disconnect, got {other:?}").into()),
+        other => Err(format!("waited for the disconnect: {}", described(&other)).into()),
     }
 }
 
 fn accept(side: &Side, _listening: &Listener) -> Outcome {
     let request = match side.connections.wait(TIMEOUT)? {
         Event::Request(request) => request,
-        other => return Err(format!("waited for the connection request, got {other:?}").into()),
+        other => {
+            return Err(format!("waited for the connection request: {}", described(&other)).into());
+        }
     };
     verify(
         "private data of the request",
@@ -185,7 +188,7 @@ fn accept(side: &Side, _listening: &Listener) -> Outcome {
     request.accept(&side.ep, b"welcome")?;
     match side.connections.wait(TIMEOUT)? {
         Event::Established { .. } => Ok(()),
-        other => Err(format!("waited for the connection, got {other:?}").into()),
+        other => Err(format!("waited for the connection: {}", described(&other)).into()),
     }
 }
 
@@ -351,7 +354,7 @@ fn measure(side: &Side, address: &str, qual: &str, results: &mut Results) -> Out
         .start()?;
     let private_data = match side.connections.wait(TIMEOUT)? {
         Event::Established { private_data, .. } => private_data,
-        other => return Err(format!("waited for the connection, got {other:?}").into()),
+        other => return Err(format!("waited for the connection: {}", described(&other)).into()),
     };
     verify("private data of the answer", &private_data, b"welcome")?;
     results.row("connect", 0, 1, start.elapsed());
@@ -402,7 +405,7 @@ fn measure(side: &Side, address: &str, qual: &str, results: &mut Results) -> Out
     side.ep.disconnect(Close::Graceful)?;
     match side.connections.wait(TIMEOUT)? {
         Event::Ended { .. } => results.row("disconnect", 0, 1, start.elapsed()),
-        other => return Err(format!("waited for the disconnect, got {other:?}").into()),
+        other => return Err(format!("waited for the disconnect: {}", described(&other)).into()),
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::cli::Fault;
+use crate::read;
 use crate::wrapped::{self, Folder};
 
 /// A fault, as the filter logs it.
@@ -33,7 +34,7 @@ pub(crate) fn run(arguments: &Fault, json: bool) -> Outcome {
         settings += &format!(" seed={seed}");
     }
     let conf = wrapped::configure(&arguments.ia, &settings, &folder)?;
-    let output = wrapped::create(arguments.output.as_deref())?;
+    let output = wrapped::create(read::output(arguments.output.as_deref()))?;
     let status = wrapped::run(&arguments.program, &conf)?;
     let mut lines = Vec::new();
     for file in folder.files("log")? {

@@ -14,6 +14,7 @@ const SHIPPED: &str = include_str!("../../dat.conf");
 
 /// Writes the file.
 pub(crate) fn run(arguments: &Init, json: bool) -> Outcome {
+    let output = read::output(arguments.output.as_deref());
     let devices = machine::devices()?;
     let usable = || devices.iter().filter(|device| device.why_not.is_none());
     let mut text = String::from(
@@ -36,7 +37,7 @@ pub(crate) fn run(arguments: &Init, json: bool) -> Outcome {
             without_broken_names(old, usable().any(|d| d.kind == "verbs"))
         )?;
     }
-    if arguments.output.as_deref().is_some_and(is_toml) {
+    if output.is_some_and(is_toml) {
         text = as_toml(&text)?;
     }
     let left_out = || devices.iter().filter(|device| device.why_not.is_some());
@@ -46,10 +47,10 @@ pub(crate) fn run(arguments: &Init, json: bool) -> Outcome {
             .map(|d| json!({ "kind": d.kind, "name": d.name, "why": d.why_not }))
             .collect();
         let rest = json!({ "ias": names, "left_out": left_out });
-        return read::write_json(&text, arguments.output.as_deref(), arguments.force, rest);
+        return read::write_json(&text, output, arguments.force, rest);
     }
-    read::write(&text, arguments.output.as_deref(), arguments.force)?;
-    if let Some(path) = &arguments.output {
+    read::write(&text, output, arguments.force)?;
+    if let Some(path) = output {
         println!(
             "{}: {} IAs; `DAT_OVERRIDE={} dat list` shows them",
             path.display(),

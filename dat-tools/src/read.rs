@@ -55,6 +55,11 @@ pub(crate) fn file(command: &str, path: &Path, toml: bool) -> Outcome<Found> {
     })
 }
 
+/// Returns the file that a user names for output; none, which is standard output, for `-`.
+pub(crate) fn output(named: Option<&Path>) -> Option<&Path> {
+    named.filter(|path| *path != Path::new("-"))
+}
+
 /// Writes text to a new file, or to standard output. A file that exists is replaced only with `force`, of a symbolic link its target; it
 /// appears complete or not at all. What is no regular file stays: the superuser would replace /dev/null.
 pub(crate) fn write(text: &str, output: Option<&Path>, force: bool) -> Outcome {

@@ -29,8 +29,8 @@ const FORM: u32 = 1;
 
 /// Runs the parts and writes the file.
 pub(crate) fn run(arguments: &Report, json: bool) -> Outcome {
-    let file = &arguments.output;
-    if !arguments.force && file.symlink_metadata().is_ok() {
+    let output = read::output(Some(&arguments.output));
+    if let Some(file) = output.filter(|file| !arguments.force && file.symlink_metadata().is_ok()) {
         return Err(format!(
             "{} exists; --force replaces it, --output names another file",
             file.display()
@@ -71,8 +71,11 @@ pub(crate) fn run(arguments: &Report, json: bool) -> Outcome {
         "parts": parts,
     });
     let text = serde_json::to_string_pretty(&report)? + "\n";
-    read::write(&text, Some(file), arguments.force)?;
-    announce(file, &summary, json);
+    read::write(&text, output, arguments.force)?;
+    // Standard output has the report alone.
+    if let Some(file) = output {
+        announce(file, &summary, json);
+    }
     Ok(())
 }
 

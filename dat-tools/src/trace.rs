@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::cli::Trace;
+use crate::read;
 use crate::wrapped::{self, Folder};
 
 /// The report of a process, as the filter writes it.
@@ -39,7 +40,7 @@ pub(crate) fn run(arguments: &Trace, json: bool) -> Outcome {
     let pattern = folder.file("%p.json");
     let settings = format!("filter=trace file={}", pattern.display());
     let conf = wrapped::configure(&arguments.ia, &settings, &folder)?;
-    let output = wrapped::create(arguments.output.as_deref())?;
+    let output = wrapped::create(read::output(arguments.output.as_deref()))?;
     let status = wrapped::run(&arguments.program, &conf)?;
     let mut reports = Vec::new();
     for file in folder.files("json")? {

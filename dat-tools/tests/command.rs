@@ -430,6 +430,24 @@ fn a_new_configuration_has_no_fault_of_its_form() {
             "{json}"
         );
     }
+    // `-` is standard output for all commands.
+    for words in [
+        "init -o -",
+        "convert dat.conf -o -",
+        "report absent -o - --without devices --without conform --without perf",
+    ] {
+        let arguments: Vec<&str> = words.split(' ').collect();
+        let mut command = command(&arguments, &path);
+        let done = command.current_dir(dir.path()).output().expect("dat runs");
+        assert!(done.status.success(), "{words}: {}", err(&done));
+        let printed = out(&done);
+        assert!(
+            !printed.contains("IAs; `DAT_OVERRIDE"),
+            "{words}: {printed}"
+        );
+        let is_json = serde_json::from_str::<Value>(&printed).is_ok();
+        assert_eq!(is_json, words.starts_with("report"), "{words}: {printed}");
+    }
     assert!(
         dir.path().read_dir().expect("a folder").count() == 3,
         "nothing else is left behind"

@@ -302,6 +302,10 @@ fn a_missing_server_and_wrong_words_are_reported() {
             ("perf nothing 127.0.0.1", "has no IA \"nothing\""),
             ("ping client no-such-host.invalid", "is no address that"),
             ("perf client ::1", "another address family"),
+            (
+                "ping client 192.0.2.1",
+                "no packet can be sent to 192.0.2.1",
+            ),
         ] {
             let done = run(words);
             assert_eq!(done.status.code(), Some(1), "{words}");

@@ -108,7 +108,9 @@ pub(crate) fn end(how: ConnectionEvent) -> &'static str {
             "the connection broke: the peer does not answer any more, or an operation failed"
         }
         ConnectionEvent::TimedOut => "the peer did not answer the connection request in time",
-        ConnectionEvent::Unreachable => "there is no route to the peer's address",
+        ConnectionEvent::Unreachable => {
+            "the peer's host does not answer, or no route leads to it; check the address, the firewalls, and that the peer runs"
+        }
     }
 }
 

@@ -148,6 +148,28 @@ pub enum Status {
     RnrRetryExceeded,
 }
 
+impl Status {
+    /// Says why a queue pair failed with this status, at either end.
+    pub(crate) const fn reason(self) -> &'static str {
+        match self {
+            Self::Success | Self::Flushed => "it was ended",
+            Self::LocalLength => "a message of the peer is longer than the receive or the READ",
+            Self::LocalProtection => "memory of a request or receive is not registered for it",
+            Self::LocalOperation => "an operation failed here",
+            Self::MemoryWindowBind => "a window could not be bound or invalidated",
+            Self::RemoteInvalidRequest => "one end sent what the other one finds invalid",
+            Self::RemoteAccess => "one end used a key that the other one refuses",
+            Self::RemoteOperation => "the end that received a request could not execute it",
+            Self::RetryExceeded => {
+                "the peer does not answer, or its process has ended; see also `retry` and `ack_timer` of ia_params"
+            }
+            Self::RnrRetryExceeded => {
+                "the peer has no receive posted for a message; it says by `rnr_retry` of its ia_params how often that is repeated"
+            }
+        }
+    }
+}
+
 /// Operation of a completed work request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum CompletedOp {

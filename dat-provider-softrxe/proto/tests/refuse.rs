@@ -5,12 +5,14 @@ mod common;
 use std::time::Duration;
 
 use common::Rng;
+use common::lines::Lines;
 use common::memory::ALL;
 use common::pair::Pair;
 use softrxe_proto::wire::{Bth, Headers, Packet as WirePacket, Reth};
 use softrxe_proto::{
     CompletedOp, Event, MwBind, Op, QpState, Remote, Rights, SendRequest, Sge, Status, WindowType,
 };
+use tracing::Level;
 
 const LOCAL: Rights = Rights::LOCAL_READ.union(Rights::LOCAL_WRITE);
 
@@ -240,6 +242,17 @@ fn a_send_waits_for_its_receive() {
     assert_eq!(pair.sides[0].completions.len(), 2);
     assert_eq!(pair.sides[1].memory.bytes(&inbox), vec![9; 3000]);
     assert_eq!(pair.sides[1].memory.bytes(&there), vec![9; 3000]);
+}
+
+#[test]
+fn rnr_retries_end_with_a_line_that_says_so() {
+    let lines = Lines::from(Level::INFO);
+    tracing::subscriber::with_default(lines.clone(), rnr_retries_end);
+    let lines = lines.all();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    for part in ["no receive posted", "rnr_retry", "peer=10.9.0.2:4791"] {
+        assert!(lines[0].contains(part), "{part} in {lines:?}");
+    }
 }
 
 fn rnr_retries_end() {

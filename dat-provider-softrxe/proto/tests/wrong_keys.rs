@@ -3,10 +3,9 @@
 
 mod common;
 
-use std::fmt::Write;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use common::lines::Lines;
 use common::memory::{ALL, TestMemory};
 use common::pair::Pair;
 use softrxe_proto::opcode::Opcode;
@@ -14,9 +13,7 @@ use softrxe_proto::wire::{AtomicEth, Bth, Headers, Nak, Packet, Reth, Syndrome, 
 use softrxe_proto::{
     Access, Event, Memory, MwBind, Pd, Psn, QpState, Qpn, Remote, Rights, WindowType,
 };
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Metadata, Subscriber};
+use tracing::Level;
 
 /// First PSN of side 0, and the path MTU.
 const FIRST: u32 = 100;
@@ -393,38 +390,9 @@ fn an_access_to_no_bytes_does_not_reveal_whether_a_key_is_right() {
     }
 }
 
-/// Collects warnings.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl Visit for Warnings {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        let mut all = self.0.lock().unwrap();
-        let line = all.last_mut().expect("a warning began");
-        write!(line, " {field}={value:?}").unwrap();
-    }
-}
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= tracing::Level::WARN
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        self.0.lock().unwrap().push(String::new());
-        event.record(&mut self.clone());
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
 #[test]
 fn wrong_keys_are_logged_with_peer_and_queue_pair_once_a_second() {
-    let warnings = Warnings::default();
+    let warnings = Lines::from(Level::WARN);
     let guessed = tracing::subscriber::with_default(warnings.clone(), || {
         let mut pair = Pair::new("guesses");
         let mut guessed = Vec::new();
@@ -441,7 +409,7 @@ fn wrong_keys_are_logged_with_peer_and_queue_pair_once_a_second() {
         assert_eq!(pair.sides[1].engine.counters().wrong_keys, 50);
         guessed
     });
-    let warnings = warnings.0.lock().unwrap();
+    let warnings = warnings.all();
     // At the start, after one second and after two.
     assert_eq!(warnings.len(), 3, "{warnings:?}");
     for (line, (number, suppressed)) in warnings.iter().zip([(0, 0), (20, 19), (40, 19)]) {

@@ -37,7 +37,7 @@ fn fault(catalog: &Catalog, filter: &Entry) -> Option<ConfError> {
         Some(
             catalog
                 .find(&request)
-                .ok_or_else(|| catalog.explain_missing(&request)),
+                .ok_or_else(|| catalog.explain_missing_below(&request, &of.name)),
         )
     };
     let place = inner(filter)?.place;
@@ -139,6 +139,13 @@ mod tests {
         assert_eq!(said.len(), 1, "{said:?}");
         assert!(said[0].starts_with("c:2:"), "{said:?}");
         assert!(said[0].contains("no IA \"bas\""), "{said:?}");
+    }
+
+    #[test]
+    fn a_filter_is_no_remedy_for_the_ia_that_it_lacks() {
+        let said = said(&["base 0", "based inner=basd"]);
+        let wants = "has no IA \"basd\"; did you mean \"base\"?; it has: base;";
+        assert!(said.len() == 1 && said[0].contains(wants), "{said:?}");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) struct Fault {
 pub(crate) struct Trace {
     /// Name of the IA in dat.conf.
     pub(crate) ia: String,
-    /// File for the report; standard output if it is not given.
+    /// File for the report; standard output if it is not given, or is `-`.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// The program and its arguments.

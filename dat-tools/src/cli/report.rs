@@ -19,7 +19,7 @@ Exit status:
 pub(crate) struct Report {
     /// Name of the IA in dat.conf.
     pub(crate) ia: String,
-    /// File to write.
+    /// File to write; `-` is standard output.
     #[arg(short, long, default_value = "dat-report.json")]
     pub(crate) output: PathBuf,
     /// Replace a file that exists.

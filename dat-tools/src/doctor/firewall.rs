@@ -122,27 +122,174 @@ fn judge(place: Place, print: impl Fn(&str, &str) -> Result<String, String>) -> 
 }
 
 fn of_rules(tool: &str, rules: &str, place: Place) -> Finding {
-    let drops = if tool == "nft" {
-        rules.contains("hook input") && (rules.contains("policy drop") || rules.contains("reject"))
-    } else {
-        let mut of_input = rules.lines().filter(|rule| rule.contains(" INPUT "));
-        of_input.any(|rule| ["DROP", "REJECT"].iter().any(|end| rule.contains(end)))
+    let rules = match tool {
+        "nft" => of_nft(rules),
+        _ => of_iptables(rules),
     };
-    if drops && !rules.contains("4791") {
-        let text =
-            format!("{tool} has rules that drop or reject packets, and none names UDP port 4791");
-        let allow = match tool {
-            "nft" => "nft add rule inet filter input udp dport 4791 accept",
-            _ => "iptables -I INPUT -p udp --dport 4791 -j ACCEPT",
+    let accepts = rules
+        .iter()
+        .any(|rule| !rule.drops && names_port(rule.text));
+    let mut drops = rules.iter().filter(|rule| rule.drops);
+    if let Some(rule) = drops.clone().find(|rule| names_port(rule.text)) {
+        // Many rulesets accept some peers, and drop the packets of all others.
+        let (state, except) = if accepts {
+            (State::Warning, ", except for what another one accepts")
+        } else {
+            (State::Fault, "")
         };
-        return Finding::bad(CHECK, State::Warning, text, allow);
+        let text = format!(
+            "a rule of {tool} stops UDP port 4791{except}: {}",
+            rule.text
+        );
+        return Finding::bad(CHECK, state, text, &rule.remedy);
     }
-    let clear = format!("no rule of {tool} stands in the way of UDP port 4791");
+    let closed = drops.find(|rule| stops_all(rule.text));
+    if let (Some(rule), false) = (closed, accepts) {
+        let text = format!(
+            "{tool} drops or rejects what no rule accepts, and none accepts UDP port 4791: {}",
+            rule.text
+        );
+        return Finding::bad(CHECK, State::Warning, text, &rule.remedy);
+    }
+    let clear = if accepts {
+        format!("a rule of {tool} accepts UDP port 4791")
+    } else {
+        format!("no rule of {tool} names UDP port 4791 or stops all packets")
+    };
     if place.is_container {
         let text = format!("{clear} in this container; it cannot look at the host's rules");
         return Finding::bad(CHECK, State::Unknown, text, ELSEWHERE);
     }
     Finding::ok(CHECK, clear)
+}
+
+/// A rule, or the policy of a chain, that drops, rejects or accepts.
+#[derive(Debug)]
+struct Rule<'a> {
+    text: &'a str,
+    drops: bool,
+    /// The command that accepts UDP port 4791 before the rule is reached. The destination port is 4791 in both directions.
+    remedy: String,
+}
+
+/// Returns the rules of `nft list ruleset`, without those of forwarded packets.
+fn of_nft(text: &str) -> Vec<Rule<'_>> {
+    let (mut table, mut chain) = ("", "");
+    let mut rules: Vec<Rule<'_>> = Vec::new();
+    let mut of_others = false;
+    for line in text.lines().map(str::trim) {
+        let head = line.strip_suffix('{').map(str::trim_end);
+        if let Some(name) = head.and_then(|head| head.strip_prefix("table ")) {
+            table = name;
+        } else if let Some(name) = head.and_then(|head| head.strip_prefix("chain ")) {
+            chain = name;
+            of_others = false;
+        } else if line.starts_with("type ") {
+            of_others = !["input", "output", "prerouting", "postrouting", "ingress"]
+                .iter()
+                .any(|hook| line.contains(&format!("hook {hook} ")));
+        }
+        // A rule may have a comment in quotes.
+        let words = line.split('"').step_by(2).flat_map(str::split_whitespace);
+        let verdict = words
+            .map(|word| word.trim_end_matches(';'))
+            .find_map(|word| match word {
+                "drop" | "reject" => Some(true),
+                "accept" => Some(false),
+                _ => None,
+            });
+        if let (Some(drops), false) = (verdict, of_others) {
+            rules.push(Rule {
+                text: line,
+                drops,
+                remedy: format!("nft insert rule {table} {chain} udp dport 4791 accept  # as root"),
+            });
+        }
+    }
+    rules
+}
+
+/// Returns the rules of `iptables -S`, without those of forwarded packets.
+fn of_iptables(text: &str) -> Vec<Rule<'_>> {
+    let rule = |line| {
+        let words: Vec<&str> = str::split_whitespace(line).collect();
+        let chain = *words.get(1)?;
+        let verdict = match words[0] {
+            "-P" => *words.get(2)?,
+            _ => words.iter().skip_while(|word| **word != "-j").nth(1)?,
+        };
+        let drops = match verdict {
+            "DROP" | "REJECT" => true,
+            "ACCEPT" => false,
+            _ => return None,
+        };
+        (chain != "FORWARD").then(|| Rule {
+            text: line,
+            drops,
+            remedy: format!("iptables -I {chain} -p udp --dport 4791 -j ACCEPT  # as root"),
+        })
+    };
+    text.lines().filter_map(rule).collect()
+}
+
+/// Returns whether a rule is for UDP port 4791, by its number, a list or a range.
+fn names_port(rule: &str) -> bool {
+    let is_udp = rule.split_whitespace().any(|word| word == "udp");
+    let ports = rule.split_once("dport").map(|(_, ports)| ports);
+    let Some(ports) = ports.filter(|_| is_udp || rule.contains("th dport")) else {
+        return false;
+    };
+    let ports = ports.trim_start_matches('s').trim_start();
+    let (is_negated, ports) = match ports.strip_prefix("!=") {
+        Some(others) => (true, others),
+        None => (rule.contains("! --dport"), ports),
+    };
+    let numbers = ports.split(|c: char| c.is_whitespace() || "{},".contains(c));
+    let numbers = numbers.filter(|word| !word.is_empty());
+    let mut ranges = numbers.map_while(|word| {
+        let (first, last) = word.split_once(['-', ':']).unwrap_or((word, word));
+        Some(first.parse::<u16>().ok()?..=last.parse().ok()?)
+    });
+    ranges.any(|range| range.contains(&4791)) != is_negated
+}
+
+/// Returns whether a rule or policy is for all packets, or for all of UDP: nothing before its verdict selects others.
+fn stops_all(rule: &str) -> bool {
+    if rule.contains("policy ") || rule.starts_with("-P ") {
+        return true;
+    }
+    // What a rule for all packets of UDP has in the two languages, besides numbers.
+    let known = [
+        "drop",
+        "reject",
+        "counter",
+        "packets",
+        "bytes",
+        "log",
+        "with",
+        "type",
+        "meta",
+        "l4proto",
+        "ip",
+        "ip6",
+        "protocol",
+        "nexthdr",
+        "udp",
+        "-p",
+        "-m",
+        "-A",
+        "-j",
+        "DROP",
+        "REJECT",
+        "--reject-with",
+        "INPUT",
+        "OUTPUT",
+    ];
+    let words = rule.split_whitespace();
+    let words = words.filter(|word| !word.bytes().all(|byte| byte.is_ascii_digit()));
+    // The kind of a rejection follows its verdict.
+    let mut before = words.take_while(|word| !["with", "--reject-with"].contains(word));
+    before.all(|word| known.contains(&word))
 }
 
 #[cfg(test)]
@@ -161,9 +308,9 @@ mod tests {
         ..HOST
     };
 
-    type Printed = Result<&'static str, &'static str>;
+    type Printed<'a> = Result<&'a str, &'a str>;
 
-    fn judged(place: Place, nft: Printed, iptables: Printed) -> Finding {
+    fn judged(place: Place, nft: Printed<'_>, iptables: Printed<'_>) -> Finding {
         judge(place, |tool, _| {
             let printed = if tool == "nft" { nft } else { iptables };
             printed.map(str::to_owned).map_err(str::to_owned)
@@ -243,20 +390,95 @@ mod tests {
 
     #[test]
     fn rules_that_drop_are_named_and_a_container_has_not_the_hosts() {
-        let closed = "table inet f { chain i { type filter hook input priority 0; policy drop; } }";
-        let open = "table inet f { chain i { hook input; policy drop; udp dport 4791 accept } }";
+        let nft = |hook: &str, policy: &str, rule: &str| {
+            format!(
+                "table inet f {{\n\tchain i {{\n\t\ttype filter hook {hook} priority filter; policy {policy};\n\t\t{rule}\n\t}}\n}}\n"
+            )
+        };
         let gone = Err("it is not installed");
-        assert_eq!(judged(HOST, Ok(closed), gone).state, State::Warning);
-        assert_eq!(judged(HOST, Ok(open), gone).state, State::Ok);
+        let insert = "nft insert rule inet f i udp dport 4791 accept  # as root";
+        for (hook, policy, rule, state) in [
+            ("input", "drop", "", State::Warning),
+            ("input", "drop", "udp dport 4791 accept", State::Ok),
+            ("input", "drop", "tcp dport 4791 accept", State::Warning),
+            ("forward", "drop", "drop", State::Ok),
+            ("input", "accept", "udp dport 4791 drop", State::Fault),
+            (
+                "output",
+                "accept",
+                "udp dport 4791 counter packets 0 bytes 0 reject",
+                State::Fault,
+            ),
+            (
+                "input",
+                "accept",
+                "udp dport { 53, 4000-5000 } drop",
+                State::Fault,
+            ),
+            ("input", "accept", "udp dport != 53 drop", State::Fault),
+            ("input", "accept", "udp dport != 4791 drop", State::Ok),
+            (
+                "input",
+                "accept",
+                "ip saddr 192.0.2.0/24 udp dport 4791 accept\n\t\tudp dport 4791 drop",
+                State::Warning,
+            ),
+            (
+                "input",
+                "accept",
+                "udp dport { 53, 4792-5000 } drop comment \"4791\"",
+                State::Ok,
+            ),
+            ("input", "accept", "tcp dport 4791 drop", State::Ok),
+            ("input", "accept", "ct state invalid drop", State::Ok),
+            (
+                "input",
+                "accept",
+                "counter packets 0 bytes 0 reject with icmpx admin-prohibited",
+                State::Warning,
+            ),
+            ("input", "accept", "meta l4proto udp drop", State::Warning),
+        ] {
+            let finding = judged(HOST, Ok(&nft(hook, policy, rule)), gone);
+            assert_eq!(finding.state, state, "{rule}: {finding:?}");
+            let remedy = (state != State::Ok).then_some(insert);
+            assert_eq!(finding.remedy.as_deref(), remedy, "{rule}: {finding:?}");
+            assert!(
+                state != State::Fault || finding.text.contains(rule),
+                "{finding:?}"
+            );
+        }
         assert_eq!(judged(HOST, Ok(""), gone).state, State::Ok);
-        assert_eq!(
-            judged(HOST, gone, Ok("-P INPUT DROP\n")).state,
-            State::Warning
-        );
-        let rules = "-P INPUT ACCEPT\n-A INPUT -j REJECT\n";
-        assert_eq!(judged(HOST, gone, Ok(rules)).state, State::Warning);
-        let rules = "-P INPUT ACCEPT\n-P FORWARD DROP\n";
-        assert_eq!(judged(HOST, gone, Ok(rules)).state, State::Ok);
+        let insert = "iptables -I INPUT -p udp --dport 4791 -j ACCEPT  # as root";
+        for (rules, state) in [
+            ("-P INPUT DROP\n", State::Warning),
+            (
+                "-P INPUT DROP\n-A INPUT -p udp -m udp --dport 4791 -j ACCEPT\n",
+                State::Ok,
+            ),
+            (
+                "-P INPUT ACCEPT\n-A INPUT -j REJECT --reject-with icmp-port-unreachable\n",
+                State::Warning,
+            ),
+            ("-P INPUT ACCEPT\n-P FORWARD DROP\n", State::Ok),
+            (
+                "-P INPUT ACCEPT\n-A INPUT -p udp -m udp --dport 4791 -j DROP\n",
+                State::Fault,
+            ),
+            (
+                "-P INPUT ACCEPT\n-A INPUT -p udp -m multiport --dports 53,4000:5000 -j DROP\n",
+                State::Fault,
+            ),
+            (
+                "-P INPUT ACCEPT\n-A INPUT -p tcp -m tcp --dport 22 -j DROP\n",
+                State::Ok,
+            ),
+        ] {
+            let finding = judged(HOST, gone, Ok(rules));
+            assert_eq!(finding.state, state, "{rules}: {finding:?}");
+            let remedy = (state != State::Ok).then_some(insert);
+            assert_eq!(finding.remedy.as_deref(), remedy, "{rules}: {finding:?}");
+        }
         let inside = Place {
             may_look: true,
             ..CONTAINER
@@ -267,5 +489,7 @@ mod tests {
             finding.text.contains("cannot look at the host's rules"),
             "{finding:?}"
         );
+        let closed = nft("input", "accept", "udp dport 4791 drop");
+        assert_eq!(judged(inside, Ok(&closed), gone).state, State::Fault);
     }
 }

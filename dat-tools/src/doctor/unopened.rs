@@ -58,7 +58,7 @@ fn then(entry: &Entry, pattern: Option<&Entry>, word: &str) -> String {
     }
 }
 
-/// Returns a command for the cause that the text names, else the one that says more.
+/// Returns a command for the cause that the text names, else the one that says more. An address is chosen by whoever runs the command.
 fn remedy(facts: &Facts<'_>, why: &str) -> String {
     let mut commands = why.split('`').skip(1).step_by(2);
     if let Some(serve) = commands.clone().find(|c| c.starts_with("dat serve-port ")) {
@@ -76,6 +76,19 @@ fn remedy(facts: &Facts<'_>, why: &str) -> String {
         Some(netdev) => command.replace("NETDEV", netdev),
         None => command.to_owned(),
     };
+    let of_address = commands
+        .clone()
+        .find(|c| c.starts_with("ip addr add ADDRESS/PREFIX "));
+    if let Some(command) = of_address {
+        return format!("{command}  # as root, with an address of the network that is free");
+    }
+    if let Some(library) =
+        between(why, "cannot load \"", "\" (DP-1): ").filter(|_| misses_symbols(why))
+    {
+        return format!(
+            "ldd -r {library}  # install what is not found, or the release that the library was built for"
+        );
+    }
     let known = commands.find_map(|command| {
         let command = of_machine(command);
         let is_complete = !["NETDEV", "ADDRESS"]
@@ -97,6 +110,17 @@ fn remedy(facts: &Facts<'_>, why: &str) -> String {
         return edit(facts.file);
     }
     format!("DAT_LOG=debug dat info {}", quoted(facts.name))
+}
+
+/// Returns whether the loader lacks another library or a symbol, and not the library itself.
+fn misses_symbols(why: &str) -> bool {
+    [
+        "cannot open shared object file",
+        "undefined symbol",
+        "' not found (required by ",
+    ]
+    .iter()
+    .any(|text| why.contains(text))
 }
 
 /// Returns the text between two others.
@@ -158,7 +182,15 @@ mod tests {
             assert_eq!(with(Some("eth7"), why), wants);
         }
         let why = "netdev v0 has no address; `ip addr add ADDRESS/PREFIX dev v0`";
-        assert_eq!(with(None, why), "DAT_LOG=debug dat info 'an ia'");
+        assert_eq!(
+            with(None, why),
+            "ip addr add ADDRESS/PREFIX dev v0  # as root, with an address of the network that is free"
+        );
+        let why = "dat.conf:1: cannot load \"/opt/p.so\" (DP-1): libq.so: cannot open shared object file: No such file or directory";
+        assert_eq!(
+            with(None, why),
+            "ldd -r /opt/p.so  # install what is not found, or the release that the library was built for"
+        );
     }
     #[test]
     fn a_device_in_software_comes_with_the_ia_to_open() {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dat::{Completion, Error, Evd, Event};
+use dat::{Completion, ConnectionEvent, Error, Evd, Event};
 
 use crate::measure::interrupt::Interrupt;
 
@@ -10,6 +10,18 @@ use crate::measure::interrupt::Interrupt;
 const SLICE: Duration = Duration::from_millis(100);
 /// Empty polls in a row between two looks at the clock.
 const POLLS: u32 = 1024;
+
+/// Says what an event is that comes in the place of the one that is waited for.
+pub(crate) fn described(event: &Event) -> String {
+    let how = match event {
+        Event::Ended { how, .. } => *how,
+        Event::Established { .. } => ConnectionEvent::Established,
+        Event::PeerRejected { .. } => ConnectionEvent::PeerRejected,
+        Event::Request(_) => return "another process asks for a connection".to_owned(),
+        other => return format!("an event that does not belong here, {other:?}"),
+    };
+    Error::Disconnected { how }.to_string()
+}
 
 /// What came of looking for a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,5 +118,20 @@ impl Idle {
     /// Returns whether the last call looked at the clock: it is time for other looks that are too slow for each poll.
     pub(crate) const fn has_looked(&self) -> bool {
         self.polls == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_told_in_words() {
+        let event = Event::Ended {
+            ep: dat::EpId::NONE,
+            how: ConnectionEvent::Broken,
+        };
+        let said = described(&event);
+        assert!(said.starts_with("the connection broke"), "{said}");
     }
 }

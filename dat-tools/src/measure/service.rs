@@ -8,7 +8,7 @@ use dat::{
     Pz, Region, Streams,
 };
 
-use crate::measure::events::{Completions, Idle, Next};
+use crate::measure::events::{Completions, Idle, Next, described};
 use crate::measure::interrupt::Interrupt;
 use crate::measure::pattern;
 use crate::measure::protocol::{
@@ -176,7 +176,8 @@ impl Service {
             Event::Established { .. } => {}
             other => {
                 return Err(format!(
-                    "the client did not confirm the connection: {other:?}"
+                    "the client did not confirm the connection: {}",
+                    described(&other)
                 ));
             }
         }

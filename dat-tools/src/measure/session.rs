@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write as _};
-use std::net::{IpAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, ToSocketAddrs as _, UdpSocket};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -10,10 +10,11 @@ use dat::{
     Access, Close, Completion, ConnectionEvent, DtoStatus, Ep, Evd, Event, Ia, Pz, Region, Remote,
     Streams,
 };
+use dat_os::netdev::is_link_local;
 use thiserror::Error;
 
 use crate::doctor::quoted;
-use crate::measure::events::{Completions, Idle, Next};
+use crate::measure::events::{Completions, Idle, Next, described};
 use crate::measure::interrupt::Interrupt;
 use crate::measure::pattern::Difference;
 use crate::measure::protocol::{Answer, Refusal, Request, Unreadable, VERSION};
@@ -48,6 +49,15 @@ pub(crate) enum Fault {
         quoted(&from.ia)
     )]
     NoAnswer { at: String, from: Sender },
+    #[error(
+        "no packet can be sent to {at} by {from}: {why}; check the address, and this host's routes: `{remedy}`"
+    )]
+    NoRoute {
+        at: String,
+        from: Sender,
+        why: String,
+        remedy: String,
+    },
     #[error(
         "what listens at {0} is not `dat serve`: start that with another --port, and give the same here"
     )]
@@ -147,8 +157,7 @@ impl Target {
                 .map(|at| at.ip())
                 .collect(),
         };
-        let address = all.iter().find(|at| at.is_ipv4() == own.is_ipv4());
-        let address = *address.ok_or_else(|| failed("it is of another address family".into()))?;
+        let address = chosen(own, &all).map_err(|why| failed(why.into()))?;
         let at = if host == address.to_string() {
             format!("{host}, connection qualifier {port}")
         } else {
@@ -190,11 +199,36 @@ impl Target {
     }
 
     fn no_answer(&self) -> Fault {
+        // The event is the same for both.
+        if let Err(error) = route(self.own, self.address) {
+            return Fault::NoRoute {
+                at: self.at.clone(),
+                from: self.sender(),
+                why: error.to_string(),
+                remedy: format!("ip route get {} from {}", self.address, self.own),
+            };
+        }
         Fault::NoAnswer {
             at: self.at.clone(),
             from: self.sender(),
         }
     }
+}
+
+/// Returns the address of a host that an IA at `own` may connect to, or why there is none.
+fn chosen(own: IpAddr, all: &[IpAddr]) -> Result<IpAddr, &'static str> {
+    let mut of_family = all.iter().filter(|at| at.is_ipv4() == own.is_ipv4());
+    let first = of_family.clone().next();
+    first.ok_or("it is of another address family")?;
+    let named = of_family.find(|at| !is_link_local(**at)).copied();
+    named.ok_or(
+        "it is link-local, and dat_ep_connect has no argument for the netdev; give another address of that host",
+    )
+}
+
+/// Returns an error where the kernel knows no way from the address of an IA to `peer`. Nothing is sent.
+fn route(own: IpAddr, peer: IpAddr) -> io::Result<()> {
+    UdpSocket::bind((own, 0))?.connect((peer, 4791))
 }
 
 /// What a session needs beyond the request.
@@ -300,7 +334,7 @@ impl<'a> Session<'a> {
                     how => self.gone(dat::Error::Disconnected { how }.to_string()),
                 });
             }
-            other => return Err(self.gone(format!("unexpected event {other:?}"))),
+            other => return Err(self.gone(format!("unexpected event: {}", described(&other)))),
         };
         match Answer::from_bytes(&bytes) {
             Ok(Answer::Accepted(remote)) => Ok(remote),
@@ -450,4 +484,25 @@ impl<'a> Session<'a> {
 pub(crate) fn buffer(base: usize, size: usize, index: usize) -> Range<usize> {
     let begin = base + index * size;
     begin..begin + size
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_local_address_is_refused_and_others_of_the_family_are_taken() {
+        let ips = |texts: &[&str]| -> Vec<IpAddr> {
+            texts
+                .iter()
+                .map(|ip| ip.parse().expect("an address"))
+                .collect()
+        };
+        let own = ips(&["2001:db8::1"])[0];
+        let of = |texts: &[&str]| chosen(own, &ips(texts)).map(|ip| ip.to_string());
+        let both = of(&["192.0.2.1", "fe80::1", "2001:db8::2"]);
+        assert_eq!(both.as_deref(), Ok("2001:db8::2"));
+        assert!(of(&["fe80::1"]).is_err_and(|why| why.contains("link-local")));
+        assert!(of(&["192.0.2.1"]).is_err_and(|why| why.contains("family")));
+    }
 }

@@ -44,7 +44,9 @@ use timers::{Owner, Timers};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum QpError {
     /// Every slot is taken.
-    #[error("all {0} queue pairs are in use; raise Config::qp_bits or destroy some")]
+    #[error(
+        "all {0} queue pairs of the adapter are in use; free endpoints, or open the IA again for more"
+    )]
     Exhausted(usize),
     /// The settings are invalid.
     #[error("invalid queue pair settings; allowed: {0}")]

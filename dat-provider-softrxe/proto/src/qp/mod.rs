@@ -492,7 +492,7 @@ impl Qp {
         }
         self.step(QpInput::Fail);
         if let Some(status) = raise {
-            tracing::debug!(qpn = ?self.qpn, ?status, "queue pair failed");
+            self.log_failure(status);
             cx.out.events.push_back(Event::QpError {
                 qpn: self.qpn,
                 connection: self.cm,
@@ -507,6 +507,14 @@ impl Qp {
             self.complete_receive(cx, receive.wr_id, Status::Flushed);
         }
         self.flush_receives(cx);
+    }
+
+    /// Logs why the connection breaks: the event of the consumer has no reason.
+    #[cold]
+    fn log_failure(&self, status: Status) {
+        let peer = self.path.as_ref().map(|path| path.remote);
+        let peer = peer.map(tracing::field::display);
+        tracing::info!(peer, qpn = ?self.qpn, ?status, "a connection breaks: {}", status.reason());
     }
 
     /// Moves back to Init, as new. Nothing completes, and the memory of the queues is kept.

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 pub mod channel;
+pub mod lines;
 pub mod memory;
 pub mod pair;
 pub mod pcap;
