@@ -1,6 +1,7 @@
 //! Reports of a transport to core. A thread makes them without a lock that a method of the trait takes, and never inside a
 //! method except [`Transport::park`]. Each call is short and never blocks on a consumer.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 
@@ -82,6 +83,30 @@ pub struct Arrival<'a> {
     pub datagram: bool,
 }
 
+/// A request as it is logged: without its private data, in which programs send keys of memory.
+struct Logged<'a>(&'a Arrival<'a>);
+
+impl fmt::Display for Logged<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Arrival {
+            remote,
+            local,
+            private_data,
+            datagram,
+        } = self.0;
+        let of = if *datagram {
+            " of a datagram endpoint"
+        } else {
+            ""
+        };
+        let bytes = private_data.len();
+        write!(
+            f,
+            "from {remote} to {local}{of}, with {bytes} bytes of private data"
+        )
+    }
+}
+
 /// Outcome of the lookup of a datagram peer (IB extension).
 #[derive(Debug)]
 pub enum DatagramOutcome<T: Transport> {
@@ -137,7 +162,7 @@ impl<T: Transport> Upcalls<T> {
     /// Reports a request at the service point `sp` (the token given to `listen`). Core refuses it by dropping it if
     /// no consumer can get it.
     pub fn connect_request(&self, sp: Token, request: T::ConnRequest, arrival: &Arrival<'_>) {
-        tracing::debug!(?sp, ?arrival, "connection request");
+        tracing::debug!(?sp, "connection request {}", Logged(arrival));
         Sp::<T>::request(sp, request, arrival);
     }
 
@@ -151,7 +176,9 @@ impl<T: Transport> Upcalls<T> {
 
     /// Reports the outcome of the lookup `ah` (the token given to `connect` or `accept` of a datagram queue pair).
     pub fn datagram(&self, ah: Token, outcome: DatagramOutcome<T>) {
-        tracing::debug!(?ah, ?outcome, "datagram peer");
+        // The outcome has private data.
+        let found = matches!(outcome, DatagramOutcome::Resolved { .. });
+        tracing::debug!(?ah, found, "datagram peer");
         Ah::<T>::lookup_ended(ah, outcome);
     }
 
@@ -183,5 +210,26 @@ impl<T: Transport> Upcalls<T> {
             }
         });
         ia.post_async(AsyncEvent::IaCatastrophic, raw(ia), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_logged_without_its_private_data() {
+        let arrival = Arrival {
+            remote: ([192, 0, 2, 1], 4791).into(),
+            local: [192, 0, 2, 2].into(),
+            private_data: &[173, 190],
+            datagram: false,
+        };
+        let text = Logged(&arrival).to_string();
+        assert!(
+            text.contains("192.0.2.1:4791") && text.contains("2 bytes of private data"),
+            "{text}"
+        );
+        assert!(!text.contains("173") && !text.contains("190"), "{text}");
     }
 }
