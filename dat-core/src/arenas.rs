@@ -3,6 +3,7 @@
 use dat_arena::Arena;
 
 use crate::ah::Ah;
+use crate::attr::AdapterAttr;
 use crate::cno::Cno;
 use crate::cr::Cr;
 use crate::ep::Ep;
@@ -17,6 +18,26 @@ use crate::transport::Transport;
 
 /// Maximum number of EVDs; see [`Arena`]'s `WHOLE`.
 const EVDS: u32 = 1 << 17;
+const EPS: u32 = 1 << 18;
+const LMRS: u32 = 1 << 20;
+const RMRS: u32 = 1 << 20;
+const PZS: u32 = 1 << 16;
+const SRQS: u32 = 1 << 16;
+
+/// Lowers the numbers of objects that a transport states to what the arenas hold.
+pub(crate) fn limit(attributes: &mut AdapterAttr) {
+    let limits = [
+        (&mut attributes.max_eps, EPS),
+        (&mut attributes.max_evds, EVDS),
+        (&mut attributes.max_lmrs, LMRS),
+        (&mut attributes.max_rmrs, RMRS),
+        (&mut attributes.max_pzs, PZS),
+        (&mut attributes.max_srqs, SRQS),
+    ];
+    for (stated, most) in limits {
+        *stated = most.min(*stated);
+    }
+}
 
 /// One arena for each kind of object. A transport has one such value in a `static`.
 pub struct Arenas<T: Transport> {
@@ -54,15 +75,15 @@ impl<T: Transport> Arenas<T> {
     pub const fn new() -> Self {
         Self {
             ia: Arena::new(1 << 12),
-            pz: Arena::new(1 << 16),
-            lmr: Arena::new(1 << 20),
-            rmr: Arena::new(1 << 20),
+            pz: Arena::new(PZS),
+            lmr: Arena::new(LMRS),
+            rmr: Arena::new(RMRS),
             evd: Arena::new(EVDS),
             cno: Arena::new(1 << 16),
-            ep: Arena::new(1 << 18),
+            ep: Arena::new(EPS),
             sp: Arena::new(1 << 16),
             cr: Arena::new(1 << 18),
-            srq: Arena::new(1 << 16),
+            srq: Arena::new(SRQS),
             ah: Arena::new(1 << 20),
         }
     }
@@ -94,5 +115,23 @@ impl<T: Transport> Arenas<T> {
         }
         self.ep.for_each(|_, ep| ep.disown());
         disown!(ia pz lmr rmr evd cno sp cr srq ah);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_adapter_has_no_more_objects_than_the_arenas_hold() {
+        let mut attributes = AdapterAttr {
+            max_lmrs: 1 << 23,
+            max_rmrs: 0,
+            max_eps: 100,
+            ..AdapterAttr::default()
+        };
+        limit(&mut attributes);
+        let lowered = (attributes.max_lmrs, attributes.max_rmrs, attributes.max_eps);
+        assert_eq!(lowered, (LMRS, 0, 100));
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use dat_arena::Mutex;
 
 use crate::ah::Ah;
+use crate::arenas;
 use crate::attr::AdapterAttr;
 use crate::cno::Cno;
 use crate::counters::{Counted, CounterType, IaCounter, IaCounters, Which};
@@ -194,6 +195,7 @@ impl<T: Transport> Ia<T> {
         })?;
         let adapter = T::open(name, params, Upcalls::new(token))?;
         let mut attributes = T::attributes(&adapter);
+        arenas::limit(&mut attributes);
         attributes
             .named
             .push(("DAT_COUNTERS".to_owned(), "TRUE".to_owned()));

@@ -240,7 +240,8 @@ impl NearDial {
     fn refuse(&mut self, now: Time, peer: End, refusal: &Refusal) {
         let reason = refusal.reason(peer.ip);
         let why = reason.text();
-        tracing::info!(?peer, %refusal, "connections to another process stay on UDP: {why}");
+        let (ip, slot) = (peer.ip, peer.slot);
+        tracing::info!(%ip, slot, %refusal, "connections to another process stay on UDP: {why}");
         let name = (peer.ip, peer.slot);
         self.fallbacks.remember(now, name, reason, true);
         if self.failed.len() == MAX_FAILED {

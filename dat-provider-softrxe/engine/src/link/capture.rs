@@ -25,6 +25,8 @@ pub(crate) struct Capture {
     file: File,
     path: PathBuf,
     records: Vec<u8>,
+    /// Length of the file up to the last whole record.
+    written: u64,
 }
 
 impl Capture {
@@ -59,9 +61,15 @@ impl Capture {
             file,
             path,
             records,
+            written: 0,
         };
-        capture.flush()?;
+        capture.flush().inspect_err(|_| capture.remove())?;
         Ok(capture)
+    }
+
+    /// Removes the file, which has no content. It is still this capture's.
+    fn remove(&self) {
+        let _ = std::fs::remove_file(&self.path);
     }
 
     /// Records a sent run of datagrams of `segment` bytes, of which the last may be shorter.
@@ -147,7 +155,7 @@ impl Capture {
         &self.path
     }
 
-    /// Writes the records to the file. After an error the capture has ended.
+    /// Writes the records to the file. After an error the capture has ended, and the file has whole records.
     ///
     /// # Errors
     /// As `write`.
@@ -156,7 +164,12 @@ impl Capture {
             return Ok(());
         }
         // Posts and polls call this with locks held: it must not be a cancellation point.
-        dat_os::cancel::defer(|| while_growing(|| self.file.write_all(&self.records)))?;
+        dat_os::cancel::defer(|| {
+            while_growing(|| self.file.write_all(&self.records)).inspect_err(|_| {
+                let _ = self.file.set_len(self.written);
+            })
+        })?;
+        self.written += self.records.len() as u64;
         self.records.clear();
         Ok(())
     }
@@ -220,6 +233,8 @@ fn checksum(header: &[u8]) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{AsRawFd, FromRawFd};
+
     use super::*;
 
     #[test]
@@ -254,6 +269,30 @@ mod tests {
         assert_eq!(bytes[40..68], header);
         assert_eq!(bytes[68..88], ack);
         assert_eq!(bytes[104..112], [0x60, 0, 0, 0, 0, 28, 17, 64]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_grow_keeps_whole_records() {
+        // A file in memory that is sealed at 100 bytes, as a disk that is full.
+        // SAFETY: a name that ends with a zero; the descriptor is owned by the file alone.
+        let file = unsafe {
+            let fd = libc::memfd_create(c"capture".as_ptr(), libc::MFD_ALLOW_SEALING);
+            File::from_raw_fd(fd)
+        };
+        file.set_len(100).unwrap();
+        // SAFETY: a plain system call.
+        let sealed = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_GROW) };
+        assert_eq!(sealed, 0);
+        let mut capture = Capture {
+            file: file.try_clone().unwrap(),
+            path: PathBuf::new(),
+            records: vec![1; 24],
+            written: 0,
+        };
+        capture.flush().unwrap();
+        capture.records.extend([2; 200]);
+        capture.flush().unwrap_err();
+        assert_eq!(file.metadata().unwrap().len(), 24);
     }
 
     #[test]

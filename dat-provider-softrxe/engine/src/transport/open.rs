@@ -50,9 +50,7 @@ enum OpenError {
          (`ip addr show tentative`); try again"
     )]
     NotYet { address: IpAddr },
-    #[error(
-        "pcap={}: {error}; each adapter writes a file of its own, %p in the name stands for the process", path.display()
-    )]
+    #[error("pcap={}: {error}; {}", path.display(), remedy_of_pcap(error))]
     Pcap { path: PathBuf, error: io::Error },
     #[error(
         "the kernel gives no random numbers for keys and connections: {0}; is /dev/urandom there?"
@@ -64,6 +62,21 @@ enum OpenError {
     Thread(#[source] io::Error),
     #[error("the process has no memory left; raise `ulimit -v`, or open fewer adapters")]
     Memory,
+}
+
+/// Says what to do about a capture that cannot be written.
+fn remedy_of_pcap(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            "another adapter writes it: each needs a file of its own, %p in the name stands for the process"
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            "make room, raise the limit, or name a file elsewhere"
+        }
+        _ => {
+            "name a regular file of this user in a folder that exists, or one that this user can create"
+        }
+    }
 }
 
 impl OpenError {
