@@ -212,6 +212,9 @@ pub(crate) fn accept(
     let report =
         |outcome| worker::enqueue(Upcall::connection(upcalls, token, outcome, &[]).after(delay));
     if !asking || qp.settings.fail == Some(Fail::Accept) {
+        // The attempt has ended here, so nothing that is posted on the queue pair has a message to wait for.
+        qp.connection = Connection::Disconnected;
+        qp.flush();
         report(ConnOutcome::AcceptError);
         return Ok(());
     }

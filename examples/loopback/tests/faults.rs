@@ -91,8 +91,11 @@ fn a_request_is_rejected_dropped_or_given_up() {
     let soon = Some(Duration::from_millis(1));
     late.connect(server.address, qual, soon, b"", 0, 0).unwrap();
     assert_eq!(number(client.conn), ConnectionEvent::TimedOut);
-    request(server.cr).accept(Some(server.ep()), b"").unwrap();
+    let to = server.ep();
+    to.post_recv(&[], 9, NONE).unwrap();
+    request(server.cr).accept(Some(to), b"").unwrap();
     assert_eq!(number(server.conn), ConnectionEvent::AcceptCompletionError);
+    assert_eq!(done(server.recv), (9, DtoStatus::Flushed));
     // The close of an IA refuses the requests at its service points.
     let orphan = client.ep();
     orphan
