@@ -22,9 +22,15 @@ impl Qp {
         if !self.state.sends() {
             return;
         }
-        let (psn, r) = (packet.bth.psn, &self.requester);
+        let (psn, r) = (packet.bth.psn, &mut self.requester);
+        if psn.is_before(r.una) {
+            if r.retries == 0 {
+                r.round_trip.answered_again();
+            }
+            return;
+        }
         // A NAK for a missing PSN may name the PSN after the newest.
-        if psn.is_before(r.una) || psn.distance(r.high) > 0 {
+        if psn.distance(r.high) > 0 {
             return;
         }
         if packet.opcode != Opcode::Acknowledge {
@@ -132,6 +138,7 @@ impl Qp {
         }
         // A peer that answers RNR is alive.
         r.retries = 0;
+        r.round_trip.not_ready();
         r.go_back();
         r.gone_back_at = None;
         // The queue pair's next deadline, in place of the retransmission timer.
@@ -283,6 +290,10 @@ impl Qp {
         }
         r.window.acknowledged(count);
         r.una = to;
+        let restored = r.round_trip.answered(to, cx.now, cx.config.ack_timeout);
+        if let Some(window) = restored {
+            r.window = window;
+        }
         if r.next.is_before(to) {
             r.next = to;
         }
@@ -332,6 +343,7 @@ impl Qp {
             return;
         }
         r.gone_back_at = Some(r.una);
+        r.round_trip.lost();
         r.window.lost();
         r.go_back();
         cx.out.counters.go_backs += 1;

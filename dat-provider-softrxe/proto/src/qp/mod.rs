@@ -2,7 +2,7 @@
 //!
 //! `requester` decides what to send next, `completer` handles the answers. `responder` orders received requests, `execute`
 //! executes them, `refusal` refuses them, `answers` sends the answers. `express` is a shorter way for most records of a channel. `keepalive`
-//! probes silent peers, `datagram` implements UD. They are built of `wqe`, `ring`, `window`, `timer` and `state`.
+//! probes silent peers, `datagram` implements UD. They are built of `wqe`, `ring`, `window`, `timer`, `round_trip` and `state`.
 
 mod answers;
 mod completer;
@@ -17,6 +17,7 @@ mod refusal;
 mod requester;
 mod responder;
 pub(crate) mod ring;
+mod round_trip;
 mod state;
 mod timer;
 mod window;

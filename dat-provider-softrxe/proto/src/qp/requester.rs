@@ -11,7 +11,7 @@ use dat_handshake::Capabilities;
 
 use super::outgoing::{Outgoing, Payload, Role, psns};
 use super::ring::Ring;
-use super::timer::retransmission;
+use super::round_trip::RoundTrip;
 use super::window::Window;
 use super::wqe::Wqe;
 use super::{Path, Progress, Qp};
@@ -47,6 +47,7 @@ pub(super) struct Requester {
     pub(super) rnr_retries: u8,
     pub(super) rnr_until: Option<Time>,
     pub(super) timer: Option<Time>,
+    pub(super) round_trip: RoundTrip,
     /// `una` at the last gap: the requester goes back once per gap.
     pub(super) gone_back_at: Option<Psn>,
     /// A request that cannot be sent, and its status. It fails when it is the oldest.
@@ -92,6 +93,7 @@ impl Requester {
             rnr_retries: 0,
             rnr_until: None,
             timer: None,
+            round_trip: RoundTrip::default(),
             gone_back_at: None,
             failed: None,
             refused: None,
@@ -277,7 +279,7 @@ impl Requester {
 
     pub(super) fn restart_timer(&mut self, now: Time, first: std::time::Duration) {
         let runs = self.una != self.high || self.path.lossless;
-        self.timer = runs.then(|| now + retransmission(first, self.retries));
+        self.timer = runs.then(|| now + self.round_trip.timeout(first, self.retries));
     }
 
     /// Returns a packet of request `wqe` with the next PSN, without extended headers.
@@ -452,6 +454,7 @@ impl Qp {
         r.next = r.next.plus(count);
         if r.high.is_before(r.next) {
             r.high = r.next;
+            r.round_trip.sent(r.next, cx.now);
         }
         // The cursor leaves a request with its last packet, so that it tells whether there is more to send.
         let span = r.ring.get(r.cursor).and_then(|wqe| wqe.span);
@@ -533,12 +536,15 @@ impl Qp {
             self.fail_head(cx, Status::RetryExceeded);
             return;
         }
-        r.retries += 1;
         if r.path.lossless {
+            r.retries += 1;
             r.restart_timer(cx.now, first);
             return;
         }
         r.gone_back_at = None;
+        let waited = r.round_trip.timeout(first, r.retries);
+        r.round_trip.timed_out(r.window, waited, r.retries);
+        r.retries += 1;
         r.window.lost();
         r.go_back();
         r.restart_timer(cx.now, first);

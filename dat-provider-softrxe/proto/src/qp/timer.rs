@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// Longest retransmission timeout after doubling.
-const LONGEST: Duration = Duration::from_secs(2);
+pub(super) const LONGEST: Duration = Duration::from_secs(2);
 
 /// Wait time of an RNR NAK's code (IBTA 9.7.5.2.8), in units of 10 us; code 0 is the longest.
 const RNR: [u32; 32] = [

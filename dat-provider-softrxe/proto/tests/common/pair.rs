@@ -102,6 +102,8 @@ pub struct Pair {
     pub now: Time,
     pub sides: [Side; 2],
     pub faults: Faults,
+    /// Time that a packet takes.
+    pub latency: Duration,
     pub rng: Rng,
     /// Each side takes the other for an engine of this crate.
     pub own: bool,
@@ -166,6 +168,7 @@ impl Pair {
             now: Time::from_nanos(1_000_000),
             sides,
             faults: Faults::default(),
+            latency: LATENCY,
             rng,
             own: true,
             sent: 0,
@@ -338,7 +341,7 @@ impl Pair {
             1
         };
         for _ in 0..copies {
-            let mut at = self.now + LATENCY;
+            let mut at = self.now + self.latency;
             if self.rng.chance(faults.reorder) {
                 at += Duration::from_nanos(self.rng.below(300_000));
             }

@@ -1,0 +1,82 @@
+//! A path whose round trip is longer than the configured timeout: packets are not sent twice, and the window grows.
+
+mod common;
+
+use std::time::Duration;
+
+use common::memory::ALL;
+use common::pair::Pair;
+use softrxe_proto::{Op, Psn, Qpn, Remote, SendRequest, Status};
+
+/// Packets of all WRITEs, with the path MTU 1024.
+const PACKETS: u64 = 60 * 64;
+
+/// Posts 60 WRITEs of 64 KiB, and returns the time that they take.
+fn write(pair: &mut Pair, qpns: [Qpn; 2]) -> Duration {
+    let local = pair.sides[0].memory.register(vec![7; 65_536], ALL);
+    let target = pair.sides[1].memory.register(vec![0; 65_536], ALL);
+    let remote = Remote {
+        address: target.address,
+        key: target.key,
+    };
+    for id in 0..60 {
+        pair.post(
+            0,
+            qpns[0],
+            &SendRequest::new(id, Op::Write(remote), &[local]),
+        );
+    }
+    let before = pair.now;
+    let limit = Duration::from_secs(600);
+    assert!(pair.run_until(limit, |pair| pair.sides[0].completions.len() == 60));
+    let completions = std::mem::take(&mut pair.sides[0].completions);
+    assert!(
+        completions
+            .iter()
+            .all(|done| done.status == Status::Success)
+    );
+    assert_eq!(pair.sides[1].memory.bytes(&target), vec![7; 65_536]);
+    pair.now.since(before)
+}
+
+#[test]
+fn packets_are_sent_once_although_the_answer_takes_longer_than_the_timeout() {
+    for own in [true, false] {
+        for millis in [30, 100, 250] {
+            let mut pair = Pair::new("long_path");
+            (pair.own, pair.latency) = (own, Duration::from_millis(millis));
+            let qpns = pair.connected_at([Psn::new(100), Psn::new(5000)]);
+            let took = write(&mut pair, qpns);
+            let counters = pair.sides[1].engine.counters();
+            // Those sent before a round trip was measured.
+            assert!(counters.duplicates <= 100, "{millis} ms: {counters:?}");
+            // 30 windows of 128, and some until the window has grown.
+            let round_trips = took.as_millis() / u128::from(2 * millis);
+            assert!(round_trips <= 45, "{millis} ms: {round_trips} round trips");
+            let repeated = pair.sides[0].engine.counters().timeouts;
+            write(&mut pair, qpns);
+            assert_eq!(pair.sides[0].engine.counters().timeouts, repeated);
+            assert!(pair.sent < 4 * PACKETS, "{} packets", pair.sent);
+        }
+    }
+}
+
+#[test]
+fn a_loss_is_repeated_soon_again_once_the_path_is_short() {
+    let mut pair = Pair::new("path_gets_short");
+    pair.latency = Duration::from_millis(250);
+    let qpns = pair.connected();
+    write(&mut pair, qpns);
+    pair.latency = common::pair::LATENCY;
+    // The last packet of a run: only a timeout repeats it.
+    let mut waits = Vec::new();
+    for _ in 0..8 {
+        let mut sent = 0;
+        pair.filter = Box::new(move |packet| {
+            sent += u64::from(packet.to == 1);
+            packet.to == 0 || sent != PACKETS
+        });
+        waits.push(write(&mut pair, qpns));
+    }
+    assert!(waits[7] < Duration::from_millis(200), "{waits:?}");
+}
