@@ -115,20 +115,30 @@ pub(crate) fn transmit(
         let sent = regions.gather(&buffer[..run.length], |pieces| link.send(&run, pieces));
         if let Err(error) = sent {
             // The protocol repeats the packets, as if they had been lost on the wire.
-            if error.raw_os_error() == Some(libc::EMSGSIZE) {
-                // They never fit, and the peer sees nothing of them.
-                tracing::warn!(
-                    to = %run.destination,
-                    "packets are longer than the MTU of the netdev towards this address: set a smaller mtu= in ia_params; if the netdev's MTU was \
-                     lowered since the IA was opened, raise it, or open the IA again"
-                );
-            } else {
-                tracing::debug!(%error, to = %run.destination, "packets not sent");
-            }
+            log_unsent(run.destination, &error);
             if goes_to_manager(&buffer[..run.length]) && is_without_route(&error) {
                 engine.no_route(now, run.destination.ip());
             }
         }
+    }
+}
+
+/// Logs why packets cannot be sent. The peer sees nothing of them, so this is the only trace of the cause.
+#[cold]
+fn log_unsent(to: SocketAddr, error: &io::Error) {
+    match error.raw_os_error() {
+        // They never fit.
+        Some(libc::EMSGSIZE) => tracing::warn!(
+            %to,
+            "packets are longer than the MTU of the netdev towards this address: set a smaller mtu= in ia_params; if the netdev's MTU was \
+             lowered since the IA was opened, raise it, or open the IA again"
+        ),
+        Some(libc::EPERM) => tracing::warn!(
+            %to,
+            "a firewall of this host refuses packets to this address: allow outgoing UDP to port {}; `dat doctor` names the rule",
+            to.port()
+        ),
+        _ => tracing::info!(%error, %to, "packets not sent"),
     }
 }
 
