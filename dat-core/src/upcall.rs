@@ -1,7 +1,8 @@
 //! Reports of a transport to core. A thread makes them without a lock that a method of the trait takes, and never inside a
 //! method except [`Transport::park`]. Each call is short and never blocks on a consumer.
 
-use std::fmt;
+mod logged;
+
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,6 +15,7 @@ use crate::ia;
 use crate::sp::Sp;
 use crate::srq::Srq;
 use crate::transport::{Token, Transport};
+use logged::Logged;
 
 /// Interface of core for the reports of one IA's transport. Freely copied; calls for an IA that is closed are
 /// ignored.
@@ -81,30 +83,6 @@ pub struct Arrival<'a> {
     pub private_data: &'a [u8],
     /// True if the request came from a datagram queue pair (IB extension).
     pub datagram: bool,
-}
-
-/// A request as it is logged: without its private data, in which programs send keys of memory.
-struct Logged<'a>(&'a Arrival<'a>);
-
-impl fmt::Display for Logged<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Arrival {
-            remote,
-            local,
-            private_data,
-            datagram,
-        } = self.0;
-        let of = if *datagram {
-            " of a datagram endpoint"
-        } else {
-            ""
-        };
-        let bytes = private_data.len();
-        write!(
-            f,
-            "from {remote} to {local}{of}, with {bytes} bytes of private data"
-        )
-    }
 }
 
 /// Outcome of the lookup of a datagram peer (IB extension).
@@ -210,26 +188,5 @@ impl<T: Transport> Upcalls<T> {
             }
         });
         ia.post_async(AsyncEvent::IaCatastrophic, raw(ia), 0);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_is_logged_without_its_private_data() {
-        let arrival = Arrival {
-            remote: ([192, 0, 2, 1], 4791).into(),
-            local: [192, 0, 2, 2].into(),
-            private_data: &[173, 190],
-            datagram: false,
-        };
-        let text = Logged(&arrival).to_string();
-        assert!(
-            text.contains("192.0.2.1:4791") && text.contains("2 bytes of private data"),
-            "{text}"
-        );
-        assert!(!text.contains("173") && !text.contains("190"), "{text}");
     }
 }
