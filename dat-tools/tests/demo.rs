@@ -210,7 +210,7 @@ fn the_doctor_opens_an_ia_once_in_each_of_two_processes() {
     let text = transfer["text"].as_str().unwrap_or_default();
     for part in [
         "only one process at a time opens IA one: ",
-        "each adapter writes a file of its own",
+        "another adapter writes it: each needs a file of its own",
     ] {
         assert!(text.contains(part), "{one}");
     }

@@ -96,6 +96,10 @@ impl<T: Transport> Ep<T> {
     /// Raises the limit, if the head has reached it and the endpoint's state and its ring permit more receives. Returns whether it did.
     #[inline]
     pub(super) fn raise_receive_limit(&'static self) -> bool {
+        // That of a child of fork(2) is not, whatever its queue says.
+        if !self.head.alive() {
+            return false;
+        }
         let Some(mut queue) = self.recv.try_lock() else {
             return false;
         };
