@@ -463,6 +463,27 @@ fn a_graceful_disconnect_waits_for_requests_and_takes_no_new_ones() {
     }
 }
 
+/// dat_ep_disconnect, graceful: requests "must try to be completed". One that fails has tried: the program has asked for the end, and gets the
+/// event that it waits for.
+#[test]
+fn a_graceful_disconnect_ends_in_its_own_event_if_a_request_fails() {
+    let p = connected(222);
+    p.client.hold(true);
+    let bad = RmrTriplet {
+        virtual_address: BAD_ADDRESS,
+        ..remote(8)
+    };
+    p.from.post_rdma_read(&[bytes(8)], 1, &bad, NONE).unwrap();
+    p.from.disconnect(Close::Graceful).unwrap();
+    assert_eq!(p.from.status().0, EpState::DisconnectPending);
+    p.client.hold(false);
+    let end = wait(p.client.request);
+    assert_eq!(dto(end).status, DtoStatus::RemoteAccess);
+    assert_eq!(wait(p.client.conn), connection(E::Disconnected, p.from));
+    assert_eq!(p.from.status().0, EpState::Disconnected);
+    assert_eq!(next(p.client.conn), None, "one event for each end");
+}
+
 /// dat_ep_disconnect, graceful: while requests are outstanding nothing polls; the completion of the last one ends the
 /// connection, also where the consumer polls no EVD or has none for requests.
 #[test]

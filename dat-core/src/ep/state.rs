@@ -341,11 +341,12 @@ pub const fn step(state: EpState, input: Input) -> Result<Step> {
             ),
             CompletionPending,
         ) => end(E::AcceptCompletionError),
-        (Input::Transport(O::Disconnected), Connected | DisconnectPending) => end(E::Disconnected),
+        // "All outstanding and in-progress request DTOs and RMR Binds must try to be completed successfully first" (dat_ep_disconnect):
+        // one that fails has tried. Programs for DAPL wait for DISCONNECTED alone once they have asked for it.
+        (Input::Transport(O::Disconnected), Connected | DisconnectPending)
+        | (Input::Transport(O::Broken | O::AcceptError), DisconnectPending) => end(E::Disconnected),
         // The accept may fail after a message has implied the connection.
-        (Input::Transport(O::Broken | O::AcceptError), Connected | DisconnectPending) => {
-            end(E::Broken)
-        }
+        (Input::Transport(O::Broken | O::AcceptError), Connected) => end(E::Broken),
         _ => to(state),
     })
 }
@@ -455,8 +456,8 @@ mod tests {
             Subtype::InvalidStateEpDiscpending,
             "DisconnectAbrupt>Disconnected!Disconnected+Teardown DisconnectGraceful>DisconnectPending \
              Drained>Disconnected!Disconnected+Teardown Free>Unconnected+Teardown \
-             Disconnected>Disconnected!Disconnected+Teardown Broken>Disconnected!Broken+Teardown \
-             AcceptError>Disconnected!Broken+Teardown",
+             Disconnected>Disconnected!Disconnected+Teardown Broken>Disconnected!Disconnected+Teardown \
+             AcceptError>Disconnected!Disconnected+Teardown",
         ),
         (
             "DISCONNECTED",

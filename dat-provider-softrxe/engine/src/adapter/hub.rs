@@ -193,6 +193,15 @@ impl Hub {
         result
     }
 
+    /// Removes a region. What has arrived is received first, as an adapter in hardware has done at that moment: else a message of the
+    /// peer would fail because the helper sleeps.
+    pub(crate) fn deregister(&self, key: u32) {
+        self.with(|state, now| {
+            state.receive(now, true);
+            state.engine.memory().deregister(key);
+        });
+    }
+
     /// Wakes the helper if there are upcalls to run, or the watcher if it would wake too late for the engine's next deadline, for
     /// records that are left, or for those of a new channel.
     #[inline]

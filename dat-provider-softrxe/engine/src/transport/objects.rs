@@ -139,7 +139,7 @@ impl Drop for Lmr {
     fn drop(&mut self) {
         // Copies of a lane run under its lock: after the last lane none touches the memory.
         for hub in &self.lanes.all()[..self.registered] {
-            hub.state.lock().engine.memory().deregister(self.key);
+            hub.deregister(self.key);
         }
     }
 }

@@ -157,3 +157,18 @@ fn datagrams_do_not_overtake_those_that_were_sent_before_the_channel_came() {
     sender.send(&receiver, 2);
     assert_eq!(receiver.receive(2), [1, 2]);
 }
+
+/// A program that counts on the peer's word frees the memory of its receives before it polls for them.
+#[test]
+fn a_message_that_has_arrived_is_received_before_its_memory_is_deregistered() {
+    let [mut sender, receiver] = ["127.77.5.60", "127.77.5.61"].map(Side::new);
+    sender.send(&receiver, 1);
+    receiver.hub.deregister(receiver.key);
+    assert_eq!(receiver.receive(1), [1]);
+
+    let [mut sender, receiver] = ["127.77.5.62", "127.77.5.63"].map(Side::new);
+    connect(&receiver, &sender);
+    sender.send(&receiver, 2);
+    receiver.hub.deregister(receiver.key);
+    assert_eq!(receiver.receive(1), [2]);
+}
