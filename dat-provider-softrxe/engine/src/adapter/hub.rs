@@ -99,6 +99,9 @@ pub(crate) struct Hub {
     stop: AtomicBool,
 }
 
+/// How often is looked at most for what has arrived before a region is removed.
+const MAX_LOOKS: u32 = 64;
+
 impl Hub {
     /// Opens the ports of `local_address`, and a protocol engine for them.
     pub(crate) fn open(
@@ -197,7 +200,12 @@ impl Hub {
     /// peer would fail because the helper sleeps.
     pub(crate) fn deregister(&self, key: u32) {
         self.with(|state, now| {
-            state.receive(now, true);
+            // Bounded, as a peer may send without an end.
+            for _ in 0..MAX_LOOKS {
+                if !state.receive(now, true) {
+                    break;
+                }
+            }
             state.engine.memory().deregister(key);
         });
     }
