@@ -34,7 +34,8 @@ impl Evd {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::Interrupted`], [`Error::State`] if another thread waits or waiting is forbidden, [`Error::Call`].
+    /// [`Error::TimedOut`](crate::Error::TimedOut), [`Error::Interrupted`](crate::Error::Interrupted),
+    /// [`Error::State`](crate::Error::State) if another thread waits or waiting is forbidden, [`Error::Call`](crate::Error::Call).
     #[inline]
     pub fn wait(&self, timeout: Duration) -> Result<Event> {
         let (mut event, mut more) = (Filled::uninit(), 0);
@@ -181,8 +182,8 @@ impl Evd {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Failed`] if the operation failed; [`Error::Disconnected`] if the event is the end of a connection;
-    /// [`Error::Unexpected`] for any other event; the errors of [`Evd::wait`].
+    /// [`Error::Failed`](crate::Error::Failed) if the operation failed; [`Error::Disconnected`](crate::Error::Disconnected) if the event
+    /// is the end of a connection; [`Error::Unexpected`](crate::Error::Unexpected) for any other event; the errors of [`Evd::wait`].
     #[inline(always)]
     pub fn wait_completion(&self, timeout: Duration) -> Result<Completion> {
         let (mut event, mut more) = (Filled::uninit(), 0);
