@@ -24,7 +24,7 @@ pub(super) const POLL_SLEEP: Duration = Duration::from_millis(1);
 /// Number of such sleeps without a round between them, if a consumer polled in a loop during each.
 const MAX_SKIPPED_ROUNDS: u32 = 8;
 /// The first of these sleeps while a completion queue is watched; each one is twice as long as the one before. A consumer may
-/// have stopped to poll and sleep on a CNO's descriptor.
+/// have stopped to poll and sleep on a CNO's descriptor. The same beside a consumer that is likely to read its memory only.
 const FIRST_WATCHED_SLEEP: Duration = Duration::from_micros(20);
 /// Largest spin budget of the helper after something arrived.
 const MAX_HELPER_SPIN: Duration = Duration::from_micros(30);
@@ -234,7 +234,13 @@ impl Hub {
         // peer, must not wait for it.
         let gives_way = self.give_way.load(Ordering::Relaxed) != 0 && is_polling;
         let leads = roles.watcher == Watcher::Leader;
-        let driven = polled || gives_way || leads;
+        // One that is likely to read its memory has left the loop as soon as it does not call.
+        let reads = state.driver.memory_reads;
+        let left = reads.is_likely() && reads.is_gone(now);
+        let driven = polled && !left || gives_way || leads;
+        if polled && state.driver.roles.helper_slept_for >= POLL_SLEEP && !reads.is_gone(now) {
+            state.driver.memory_reads.polled_on();
+        }
         // The sleeps beside a consumer that polls are long. Its peers do not wait for one more while it has no processor.
         let is_away = is_away && !gives_way && !leads;
         if !leads {
@@ -249,6 +255,11 @@ impl Hub {
         let mut busy = false;
         if !driven || is_away {
             let received = state.receive(now, true);
+            let driver = &mut state.driver;
+            let beside_polls = !driver.roles.helper_slept_for.is_zero();
+            if received && beside_polls && !oversubscribed && driver.memory_reads.is_gone(now) {
+                driver.memory_reads.left_alone();
+            }
             if !driven {
                 busy = received;
                 if let (true, Some((spun, since))) = (busy, slept.take()) {
@@ -330,7 +341,7 @@ fn plan(state: &mut State, driven: bool, oversubscribed: bool) -> Plan {
     if driven {
         roles.watcher = Watcher::None;
         let short = short_sleep(oversubscribed);
-        let (first, most) = if notices.any_watched() {
+        let (first, most) = if notices.any_watched() || driver.memory_reads.is_likely() {
             (FIRST_WATCHED_SLEEP, short)
         } else {
             // The helpers of many processes that poll would take their processors with short sleeps only.
@@ -488,6 +499,28 @@ mod tests {
         let plan = hub.round(true, &mut polls, &mut spin, &mut None).plan;
         assert_eq!(plan, Plan::SleepFor(POLL_SLEEP));
         assert_eq!(hub.state.lock().engine.counters().malformed, 1);
+    }
+
+    /// Programs of one-sided communication poll for their own completions, and then read the memory that a peer writes to.
+    #[test]
+    fn the_helper_watches_soon_after_a_consumer_that_reads_its_memory_has_left_its_loop() {
+        let hub = test_hub("127.77.5.16");
+        let (cq, mut polls) = (cq(&hub, false), 0);
+        let mut spin = Spin::new(MAX_HELPER_SPIN, 1);
+        assert_eq!(
+            plan_after(&hub, cq, 8, &mut polls),
+            Plan::SleepFor(POLL_SLEEP)
+        );
+        hub.state.lock().driver.memory_reads.left_alone();
+        hub.state.lock().driver.memory_reads.left_alone();
+        let turns = PollTurns::new(Occupancy::default());
+        for _ in 0..8 {
+            hub.poll(cq, &turns, &mut [Completion::default()]);
+        }
+        std::thread::sleep(PREEMPTED);
+        let plan = hub.round(true, &mut polls, &mut spin, &mut None).plan;
+        assert!(matches!(plan, Plan::Watch(_)), "{plan:?}");
+        assert_eq!(hub.state.lock().driver.roles.watcher, Watcher::Helper);
     }
 
     /// A waiter polls before it sleeps, and a consumer may compute between its polls.

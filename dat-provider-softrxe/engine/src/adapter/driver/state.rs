@@ -10,6 +10,7 @@ use dat_os::spin::Spin;
 use softrxe_proto::{CompletedOp, Completion, CqId, Time};
 
 use crate::adaptive::empty_polls::EmptyPolls;
+use crate::adaptive::memory_reads::MemoryReads;
 use crate::adaptive::oversubscription::Oversubscription;
 use crate::adaptive::{Batch, ReplyPredictor};
 use crate::wait::Permit;
@@ -223,6 +224,7 @@ pub(crate) struct Driver {
     pub(super) write_replies: ReplyPredictor,
     pub(crate) batch: Batch,
     pub(super) empty_polls: EmptyPolls,
+    pub(super) memory_reads: MemoryReads,
     /// When the ends of peers were last expected beside consumers that poll.
     pub(crate) ends_expected: Option<Time>,
     /// Noticed by consumers that poll and by the helper.
@@ -241,6 +243,7 @@ impl Driver {
             write_replies: ReplyPredictor::default(),
             batch: Batch::default(),
             empty_polls: EmptyPolls::default(),
+            memory_reads: MemoryReads::default(),
             ends_expected: None,
             oversubscription: Oversubscription::default(),
         }
