@@ -37,10 +37,12 @@ list=$datadir/dat/installed
 before=$(mktemp)
 now=$(mktemp)
 scratch=$(mktemp)
+part=
 complete=no
 trap finish EXIT
 # An installation that ends midway leaves nothing, or what make uninstall removes if there was an earlier one.
 finish() {
+    [ -z "$part" ] || rm -f "$part"
     if [ $complete = no ] && [ -s "$before" ] && [ -s "$now" ]; then
         { cat "$now"; grep -vxFf "$now" "$before" || true; } | awk '!/^conf / || !conf++' >"$scratch"
         install -m 644 "$scratch" "$DESTDIR$list"
@@ -76,8 +78,9 @@ not_of_a_package() {
 put() {
     not_of_a_package "$3"
     folder "$(dirname "$3")"
-    install -m "$1" "$2" "$DESTDIR$3.new-"
-    mv -f "$DESTDIR$3.new-" "$DESTDIR$3"
+    part=$DESTDIR$3.new-
+    install -m "$1" "$2" "$part"
+    mv -f "$part" "$DESTDIR$3"
     echo "file - $3" >>"$now"
 }
 link() {

@@ -7,6 +7,8 @@
 set -euo pipefail
 # Modes of folders and of files that are written here are those of the packages.
 umask 022
+# The order of lists is that of bytes, in every language.
+export LC_ALL=C
 cd "$(dirname "$0")/.."
 
 say() { echo "packages: $*" >&2; }

@@ -121,6 +121,12 @@ prefixes() {
         [ $before = nothing ] || make --no-print-directory uninstall PREFIX="$work/midway" >"$said" 2>&1 || fail "make uninstall"
         [ "$(left "$work/midway")" = "$work/midway/share" ] || fail "an installation that ended midway left $(left "$work/midway")"
     done
+    mkdir "$work/small"
+    mount -t tmpfs -o size=4M tmpfs "$work/small"
+    if make --no-print-directory install DESTDIR="$work/small" PREFIX=/usr >"$said" 2>&1; then fail "make install on a disk that is full"; fi
+    stray=$(find "$work/small" -mindepth 1)
+    umount "$work/small"
+    [ -z "$stray" ] || fail "an installation on a disk that is full left $stray"
     ok "make install: with umask 077 everyone may read; ended midway, nothing is left"
     mkdir "$work/a b"
     (top=$PWD && cd "$work/a b" && . "$top/scripts/release-flags.sh" && [ "$CC_SHELL_ESCAPED_FLAGS" = 1 ] &&
@@ -269,11 +275,15 @@ debs() {
     mkdir "$work/again" "$work/memory"
     mount -t tmpfs tmpfs "$work/memory"
     touch "$work/again/other_1_all.deb"
-    (umask 077 && TMPDIR=$work/memory scripts/packages.sh deb --to "$work/again" 2>"$said") || fail "make deb with umask 077"
+    # A language that sorts in another order, if this machine has it.
+    mkdir "$work/locales"
+    localedef -i en_US -f UTF-8 "$work/locales/en_US.UTF-8" 2>"$said" || true
+    (umask 077 && export LOCPATH=$work/locales LC_ALL=en_US.UTF-8 TMPDIR=$work/memory && scripts/packages.sh deb --to "$work/again" 2>"$said") ||
+        fail "make deb with umask 077"
     [ -e "$work/again/other_1_all.deb" ] || fail "make deb removed the package of another project"
     for file in "$work"/debs/*.deb; do cmp "$file" "$work/again/$(basename "$file")" >"$said" 2>&1 || fail "two builds of a package differ"; done
     umount "$work/memory"
-    ok "make deb on another file system, with umask 077, gives the same bytes, and leaves packages of other projects"
+    ok "make deb on another file system, in another language, with umask 077, gives the same bytes, and leaves packages of other projects"
     judge_packages
     clean_root
     cp "$work"/debs/dat-rdma_*.deb "$root/debs/dat-rdma.deb"

@@ -1,4 +1,5 @@
-//! A path whose round trip is longer than the configured timeout: packets are not sent twice, and the window grows.
+//! A path whose round trip is longer than the configured timeout: packets are not sent twice, and the window grows. A short path that loses
+//! packets is not taken for one.
 
 mod common;
 
@@ -79,4 +80,36 @@ fn a_loss_is_repeated_soon_again_once_the_path_is_short() {
         waits.push(write(&mut pair, qpns));
     }
     assert!(waits[7] < Duration::from_millis(200), "{waits:?}");
+}
+
+#[test]
+fn lost_answers_do_not_make_a_short_path_a_long_one() {
+    let mut pair = Pair::new("short_path_with_losses");
+    pair.faults.loss = 200;
+    let qpns = pair.connected();
+    let local = pair.sides[0].memory.register(vec![7; 64], ALL);
+    let target = pair.sides[1].memory.register(vec![0; 64], ALL);
+    let remote = Remote {
+        address: target.address,
+        key: target.key,
+    };
+    let before = pair.now;
+    let mut posted = 0;
+    while pair.sides[0].completions.len() < 2000 {
+        while posted < pair.sides[0].completions.len() as u64 + 16 {
+            pair.post(
+                0,
+                qpns[0],
+                &SendRequest::new(posted, Op::Write(remote), &[local]),
+            );
+            posted += 1;
+        }
+        let done = pair.sides[0].completions.len();
+        let limit = Duration::from_secs(60);
+        assert!(pair.run_until(limit, |pair| pair.sides[0].completions.len() > done));
+    }
+    // 50 ms for a timeout, and more for the second and third ones in a row.
+    let timeouts = pair.sides[0].engine.counters().timeouts;
+    let each = pair.now.since(before) / timeouts as u32;
+    assert!(each < Duration::from_millis(100), "{timeouts} of {each:?}");
 }

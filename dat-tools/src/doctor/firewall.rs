@@ -126,14 +126,18 @@ fn of_rules(tool: &str, rules: &str, place: Place) -> Finding {
         "nft" => of_nft(rules),
         _ => of_iptables(rules),
     };
-    let accepts = rules
-        .iter()
-        .any(|rule| !rule.drops && names_port(rule.text));
+    let accepting = |hook: &str| {
+        rules
+            .iter()
+            .any(|rule| !rule.drops && names_port(rule.text) && rule.may_share(hook))
+    };
     let mut drops = rules.iter().filter(|rule| rule.drops);
     if let Some(rule) = drops.clone().find(|rule| names_port(rule.text)) {
-        // Many rulesets accept some peers, and drop the packets of all others.
-        let (state, except) = if accepts {
+        // Many rulesets accept some peers, and drop the packets of all others; or drop what comes from some netdevs.
+        let (state, except) = if accepting(rule.hook) {
             (State::Warning, ", except for what another one accepts")
+        } else if is_for_some(rule.text) {
+            (State::Warning, " for some packets")
         } else {
             (State::Fault, "")
         };
@@ -143,15 +147,15 @@ fn of_rules(tool: &str, rules: &str, place: Place) -> Finding {
         );
         return Finding::bad(CHECK, state, text, &rule.remedy);
     }
-    let closed = drops.find(|rule| stops_all(rule.text));
-    if let (Some(rule), false) = (closed, accepts) {
+    let closed = drops.find(|rule| stops_all(rule.text) && !accepting(rule.hook));
+    if let Some(rule) = closed {
         let text = format!(
             "{tool} drops or rejects what no rule accepts, and none accepts UDP port 4791: {}",
             rule.text
         );
         return Finding::bad(CHECK, State::Warning, text, &rule.remedy);
     }
-    let clear = if accepts {
+    let clear = if accepting("") {
         format!("a rule of {tool} accepts UDP port 4791")
     } else {
         format!("no rule of {tool} names UDP port 4791 or stops all packets")
@@ -168,26 +172,35 @@ fn of_rules(tool: &str, rules: &str, place: Place) -> Finding {
 struct Rule<'a> {
     text: &'a str,
     drops: bool,
+    /// Where packets pass its chain, in small letters; empty if other rules lead to it.
+    hook: &'a str,
     /// The command that accepts UDP port 4791 before the rule is reached. The destination port is 4791 in both directions.
     remedy: String,
+}
+
+impl Rule<'_> {
+    /// Returns whether the packets that pass `hook` may pass this rule too.
+    fn may_share(&self, hook: &str) -> bool {
+        let is_outgoing = |hook: &str| ["output", "postrouting"].contains(&hook);
+        hook.is_empty() || self.hook.is_empty() || is_outgoing(hook) == is_outgoing(self.hook)
+    }
 }
 
 /// Returns the rules of `nft list ruleset`, without those of forwarded packets.
 fn of_nft(text: &str) -> Vec<Rule<'_>> {
     let (mut table, mut chain) = ("", "");
     let mut rules: Vec<Rule<'_>> = Vec::new();
-    let mut of_others = false;
+    let mut hook = "";
     for line in text.lines().map(str::trim) {
         let head = line.strip_suffix('{').map(str::trim_end);
         if let Some(name) = head.and_then(|head| head.strip_prefix("table ")) {
             table = name;
         } else if let Some(name) = head.and_then(|head| head.strip_prefix("chain ")) {
             chain = name;
-            of_others = false;
+            hook = "";
         } else if line.starts_with("type ") {
-            of_others = !["input", "output", "prerouting", "postrouting", "ingress"]
-                .iter()
-                .any(|hook| line.contains(&format!("hook {hook} ")));
+            let mut words = line.split_whitespace().skip_while(|word| *word != "hook");
+            hook = words.nth(1).unwrap_or("");
         }
         // A rule may have a comment in quotes.
         let words = line.split('"').step_by(2).flat_map(str::split_whitespace);
@@ -198,10 +211,11 @@ fn of_nft(text: &str) -> Vec<Rule<'_>> {
                 "accept" => Some(false),
                 _ => None,
             });
-        if let (Some(drops), false) = (verdict, of_others) {
+        if let (Some(drops), false) = (verdict, hook == "forward") {
             rules.push(Rule {
                 text: line,
                 drops,
+                hook,
                 remedy: format!("nft insert rule {table} {chain} udp dport 4791 accept  # as root"),
             });
         }
@@ -226,6 +240,11 @@ fn of_iptables(text: &str) -> Vec<Rule<'_>> {
         (chain != "FORWARD").then(|| Rule {
             text: line,
             drops,
+            hook: match chain {
+                "INPUT" => "input",
+                "OUTPUT" => "output",
+                _ => "",
+            },
             remedy: format!("iptables -I {chain} -p udp --dport 4791 -j ACCEPT  # as root"),
         })
     };
@@ -251,6 +270,18 @@ fn names_port(rule: &str) -> bool {
         Some(first.parse::<u16>().ok()?..=last.parse().ok()?)
     });
     ranges.any(|range| range.contains(&4791)) != is_negated
+}
+
+/// Returns whether a rule for UDP port 4791 is for some of its packets only: those of a netdev or of a peer, or those that other rules lead to
+/// its chain.
+fn is_for_some(rule: &str) -> bool {
+    let words = rule.split_whitespace().filter(|word| {
+        let ports = |byte: u8| byte.is_ascii_digit() || b"{},:-!=".contains(&byte);
+        !word.bytes().all(ports)
+            && !["dport", "th", "--dport", "--dports", "multiport"].contains(word)
+    });
+    let rest: Vec<&str> = words.collect();
+    !stops_all(&rest.join(" "))
 }
 
 /// Returns whether a rule or policy is for all packets, or for all of UDP: nothing before its verdict selects others.
@@ -429,6 +460,18 @@ mod tests {
                 "udp dport { 53, 4792-5000 } drop comment \"4791\"",
                 State::Ok,
             ),
+            (
+                "input",
+                "accept",
+                "iifname \"wan0\" udp dport 4791 drop",
+                State::Warning,
+            ),
+            (
+                "input",
+                "accept",
+                "ip saddr != 192.0.2.0/24 udp dport 4791 drop",
+                State::Warning,
+            ),
             ("input", "accept", "tcp dport 4791 drop", State::Ok),
             ("input", "accept", "ct state invalid drop", State::Ok),
             (
@@ -449,6 +492,10 @@ mod tests {
             );
         }
         assert_eq!(judged(HOST, Ok(""), gone).state, State::Ok);
+        // What goes out is accepted, what comes in is not.
+        let closed = nft("input", "drop", "");
+        let both = nft("output", "accept", "udp dport 4791 accept") + &closed;
+        assert_eq!(judged(HOST, Ok(&both), gone).state, State::Warning);
         let insert = "iptables -I INPUT -p udp --dport 4791 -j ACCEPT  # as root";
         for (rules, state) in [
             ("-P INPUT DROP\n", State::Warning),
@@ -461,6 +508,14 @@ mod tests {
                 State::Warning,
             ),
             ("-P INPUT ACCEPT\n-P FORWARD DROP\n", State::Ok),
+            (
+                "-P INPUT DROP\n-A OUTPUT -p udp -m udp --dport 4791 -j ACCEPT\n",
+                State::Warning,
+            ),
+            (
+                "-P INPUT ACCEPT\n-A INPUT -i wan0 -p udp -m udp --dport 4791 -j DROP\n",
+                State::Warning,
+            ),
             (
                 "-P INPUT ACCEPT\n-A INPUT -p udp -m udp --dport 4791 -j DROP\n",
                 State::Fault,

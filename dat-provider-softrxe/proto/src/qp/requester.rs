@@ -543,7 +543,7 @@ impl Qp {
         }
         r.gone_back_at = None;
         let waited = r.round_trip.timeout(first, r.retries);
-        r.round_trip.timed_out(r.window, waited, r.retries);
+        r.round_trip.timed_out(r.window, cx.now, waited, r.retries);
         r.retries += 1;
         r.window.lost();
         r.go_back();

@@ -3,7 +3,8 @@
 //! The configured timeout suits a local network. On a path whose round trip is longer, every packet would be sent again before its answer can
 //! arrive, and the window halved each time. The peer then answers the repetition of what it has answered already. After such an answer the
 //! timeout is doubled until a round trip is measured with a packet that was sent once (Karn's algorithm): the answer to one that was
-//! sent twice does not tell which of the two it answers. Without such answers nothing is measured: most timeouts follow a loss.
+//! sent twice does not tell which of the two it answers. Without such answers nothing is measured: most timeouts follow a loss. Nor is it
+//! if the answer comes soon after the timeout: then the first one was lost.
 
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ pub(super) struct RoundTrip {
     slow: bool,
     /// A round trip is to be measured.
     measures: bool,
-    /// There was a timeout, of which no answer showed that it was too short.
-    repeated: bool,
+    /// The last timeout, unless an answer has shown already whether it was too short.
+    repeated: Option<Time>,
     /// Timeouts that were too short, since the last measurement.
     doublings: u32,
     /// The first timeout that the measurements ask for.
@@ -51,19 +52,23 @@ impl RoundTrip {
     }
 
     /// Records a timeout of length `waited`, after `retries` others in a row, at which the window was `window`.
-    pub(super) fn timed_out(&mut self, window: Window, waited: Duration, retries: u32) {
+    pub(super) fn timed_out(&mut self, window: Window, now: Time, waited: Duration, retries: u32) {
         if retries == 0 && !self.measures {
             self.before = Some((window, waited));
         }
         // The path may have become shorter.
         self.measures |= self.slow;
-        self.repeated = true;
+        self.repeated = Some(now);
         self.timed = None;
     }
 
-    /// Records an answer to what was answered already, after progress: if there was a timeout before, it was too short.
-    pub(super) fn answered_again(&mut self) {
-        if std::mem::take(&mut self.repeated) {
+    /// Records an answer to what was answered already, after progress: if there was a timeout before, it was too short. An answer to a
+    /// repetition takes a round trip. So one that comes soon after the timeout tells of a short path, on which an answer was lost.
+    pub(super) fn answered_again(&mut self, now: Time, configured: Duration) {
+        let Some(timeout) = self.repeated.take() else {
+            return;
+        };
+        if now.since(timeout) >= configured / 4 {
             self.slow = true;
             self.measures = true;
             self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
@@ -98,7 +103,7 @@ impl RoundTrip {
         self.first = (took * 3 / 2).max(self.first / 2).min(LONGEST);
         self.slow = self.first > configured;
         self.measures = false;
-        self.repeated = false;
+        self.repeated = None;
         self.doublings = 0;
         self.timed = None;
         let (window, waited) = self.before.take()?;
@@ -125,24 +130,24 @@ mod tests {
 
     /// A timeout that was too short.
     fn too_short(of: &mut RoundTrip, waited: Duration) {
-        of.timed_out(Window::new(100), waited, 0);
-        of.answered_again();
+        of.timed_out(Window::new(100), at(0), waited, 0);
+        of.answered_again(at(60), FIRST);
     }
 
     #[test]
     fn a_timeout_that_was_too_short_is_doubled_until_a_round_trip_is_measured() {
         let mut of = RoundTrip::default();
         assert_eq!(trip(&mut of, 1, 0, 40), None);
-        of.answered_again();
+        of.answered_again(at(60), FIRST);
         assert_eq!(of.timeout(FIRST, 0), FIRST);
         assert_eq!(of.timeout(FIRST, 2), 4 * FIRST);
         too_short(&mut of, FIRST);
         too_short(&mut of, 2 * FIRST);
-        of.answered_again();
+        of.answered_again(at(60), FIRST);
         assert_eq!(of.timeout(FIRST, 0), 4 * FIRST);
         // A packet that is sent again tells nothing.
         of.sent(Psn::new(2), at(0));
-        of.timed_out(Window::new(100), 4 * FIRST, 0);
+        of.timed_out(Window::new(100), at(200), 4 * FIRST, 0);
         assert!(of.answered(Psn::new(2), at(210), FIRST).is_none());
         assert_eq!(of.timeout(FIRST, 0), 4 * FIRST);
         assert_eq!(trip(&mut of, 3, 300, 500), Some(16));
@@ -159,10 +164,19 @@ mod tests {
     #[test]
     fn a_timeout_after_a_loss_changes_nothing() {
         let mut of = RoundTrip::default();
-        of.timed_out(Window::new(100), FIRST, 0);
-        of.timed_out(Window::new(100), 2 * FIRST, 1);
+        of.timed_out(Window::new(100), at(50), FIRST, 0);
+        of.timed_out(Window::new(100), at(150), 2 * FIRST, 1);
         assert_eq!(of.timeout(FIRST, 0), FIRST);
         assert_eq!(trip(&mut of, 1, 0, 200), None);
+        assert_eq!(of.timeout(FIRST, 0), FIRST);
+    }
+
+    #[test]
+    fn a_repetition_that_is_answered_soon_tells_of_a_short_path() {
+        let mut of = RoundTrip::default();
+        of.timed_out(Window::new(100), at(50), FIRST, 0);
+        of.answered_again(at(51), FIRST);
+        of.answered_again(at(100), FIRST);
         assert_eq!(of.timeout(FIRST, 0), FIRST);
     }
 
