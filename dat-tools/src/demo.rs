@@ -169,15 +169,20 @@ pub(crate) fn peer(name: &str) -> Outcome {
     side.exchange(1)?;
     match side.connections.wait(TIMEOUT)? {
         Event::Ended { .. } => Ok(()),
-        other => Err(format!("waited for the disconnect: {}", described(&other)).into()),
+        other => Err(unexpected("disconnect", &other)),
     }
+}
+
+/// Returns the error for an event that comes in the place of `awaited`.
+fn unexpected(awaited: &str, event: &Event) -> Box<dyn std::error::Error> {
+    format!("waited for the {awaited}: {}", described(event)).into()
 }
 
 fn accept(side: &Side, _listening: &Listener) -> Outcome {
     let request = match side.connections.wait(TIMEOUT)? {
         Event::Request(request) => request,
         other => {
-            return Err(format!("waited for the connection request: {}", described(&other)).into());
+            return Err(unexpected("connection request", &other));
         }
     };
     verify(
@@ -188,7 +193,7 @@ fn accept(side: &Side, _listening: &Listener) -> Outcome {
     request.accept(&side.ep, b"welcome")?;
     match side.connections.wait(TIMEOUT)? {
         Event::Established { .. } => Ok(()),
-        other => Err(format!("waited for the connection: {}", described(&other)).into()),
+        other => Err(unexpected("connection", &other)),
     }
 }
 
@@ -354,7 +359,7 @@ fn measure(side: &Side, address: &str, qual: &str, results: &mut Results) -> Out
         .start()?;
     let private_data = match side.connections.wait(TIMEOUT)? {
         Event::Established { private_data, .. } => private_data,
-        other => return Err(format!("waited for the connection: {}", described(&other)).into()),
+        other => return Err(unexpected("connection", &other)),
     };
     verify("private data of the answer", &private_data, b"welcome")?;
     results.row("connect", 0, 1, start.elapsed());
@@ -405,7 +410,7 @@ fn measure(side: &Side, address: &str, qual: &str, results: &mut Results) -> Out
     side.ep.disconnect(Close::Graceful)?;
     match side.connections.wait(TIMEOUT)? {
         Event::Ended { .. } => results.row("disconnect", 0, 1, start.elapsed()),
-        other => return Err(format!("waited for the disconnect: {}", described(&other)).into()),
+        other => return Err(unexpected("disconnect", &other)),
     }
     Ok(())
 }

@@ -96,7 +96,7 @@ impl<T: Transport> Ep<T> {
     /// Raises the limit, if the head has reached it and the endpoint's state and its ring permit more receives. Returns whether it did.
     #[inline]
     pub(super) fn raise_receive_limit(&'static self) -> bool {
-        // That of a child of fork(2) is not, whatever its queue says.
+        // An endpoint in a child of fork(2) is dead, whatever its queue says.
         if !self.head.alive() {
             return false;
         }

@@ -81,7 +81,7 @@ impl ReportPart {
         }
     }
 
-    /// Returns what runs, for the user who waits.
+    /// Returns the name of the part in the lines about progress.
     pub(crate) fn about(self) -> &'static str {
         match self {
             Self::Devices => "devices",

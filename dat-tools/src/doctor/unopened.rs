@@ -58,7 +58,7 @@ fn then(entry: &Entry, pattern: Option<&Entry>, word: &str) -> String {
     }
 }
 
-/// Returns a command for the cause that the text names, else the one that says more. An address is chosen by whoever runs the command.
+/// Returns a command for the cause that the text names, else the one that says more. The user puts in the address.
 fn remedy(facts: &Facts<'_>, why: &str) -> String {
     let mut commands = why.split('`').skip(1).step_by(2);
     if let Some(serve) = commands.clone().find(|c| c.starts_with("dat serve-port ")) {

@@ -36,7 +36,7 @@ impl MemoryReads {
         self.score = (self.score + 1).min(MAX_SCORE);
     }
 
-    /// Records that the consumer polled on for as long as the helper sleeps beside polls.
+    /// Records that the consumer still polled after one of the helper's long sleeps.
     pub(crate) const fn polled_on(&mut self) {
         self.score = self.score.saturating_sub(1);
     }

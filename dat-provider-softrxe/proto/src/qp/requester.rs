@@ -536,15 +536,15 @@ impl Qp {
             self.fail_head(cx, Status::RetryExceeded);
             return;
         }
+        let earlier = r.retries;
+        r.retries += 1;
         if r.path.lossless {
-            r.retries += 1;
             r.restart_timer(cx.now, first);
             return;
         }
         r.gone_back_at = None;
-        let waited = r.round_trip.timeout(first, r.retries);
-        r.round_trip.timed_out(r.window, cx.now, waited, r.retries);
-        r.retries += 1;
+        let waited = r.round_trip.timeout(first, earlier);
+        r.round_trip.timed_out(r.window, cx.now, waited, earlier);
         r.window.lost();
         r.go_back();
         r.restart_timer(cx.now, first);

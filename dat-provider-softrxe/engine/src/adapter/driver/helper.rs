@@ -234,11 +234,12 @@ impl Hub {
         // peer, must not wait for it.
         let gives_way = self.give_way.load(Ordering::Relaxed) != 0 && is_polling;
         let leads = roles.watcher == Watcher::Leader;
-        // One that is likely to read its memory has left the loop as soon as it does not call.
-        let reads = state.driver.memory_reads;
-        let left = reads.is_likely() && reads.is_gone(now);
+        // A consumer that is likely to read its memory has left the loop as soon as it makes no call.
+        let is_gone = state.driver.memory_reads.is_gone(now);
+        let left = is_gone && state.driver.memory_reads.is_likely();
         let driven = polled && !left || gives_way || leads;
-        if polled && state.driver.roles.helper_slept_for >= POLL_SLEEP && !reads.is_gone(now) {
+        let slept_for = state.driver.roles.helper_slept_for;
+        if polled && !is_gone && slept_for >= POLL_SLEEP {
             state.driver.memory_reads.polled_on();
         }
         // The sleeps beside a consumer that polls are long. Its peers do not wait for one more while it has no processor.
@@ -255,10 +256,8 @@ impl Hub {
         let mut busy = false;
         if !driven || is_away {
             let received = state.receive(now, true);
-            let driver = &mut state.driver;
-            let beside_polls = !driver.roles.helper_slept_for.is_zero();
-            if received && beside_polls && !oversubscribed && driver.memory_reads.is_gone(now) {
-                driver.memory_reads.left_alone();
+            if received && is_gone && !slept_for.is_zero() && !oversubscribed {
+                state.driver.memory_reads.left_alone();
             }
             if !driven {
                 busy = received;
