@@ -88,6 +88,10 @@ valgrind: dist ## run C programs on the user engine under memcheck, both librari
 sanitize: ## run loom, miri, ThreadSanitizer, AddressSanitizer: thread orders, undefined behaviour, races, invalid accesses (docs/sanitizers.md; PART="loom miri tsan asan")
 	@scripts/sanitize.sh $(PART)
 
+.PHONY: msrv
+msrv: ## compile everything with the oldest Rust that Cargo.toml promises; rustup installs it
+	@scripts/msrv.sh
+
 .PHONY: interop
 interop: dist ## run the user-space engine against the kernel's rdma_rxe in both roles, in the lab
 	@tests/lab/interop.sh

@@ -130,7 +130,7 @@ fn without_configuration(error: Option<&SearchError>) -> String {
     let is_writable = source.kind() == ErrorKind::NotFound
         && path
             .parent()
-            .is_none_or(|folder| folder == "" || folder.is_dir());
+            .is_none_or(|folder| folder.as_os_str().is_empty() || folder.is_dir());
     if is_writable {
         let path = quoted(&path.display().to_string());
         format!("{unset}  # or: dat init --output {path}")

@@ -322,13 +322,14 @@ impl Run<'_> {
             None if packet == [3, 0, 0, 0, 0, 0, 0, 0, 0, 0] => {
                 assert_eq!(response, Response::Welcome);
             }
-            None if let [4, 0, 0, 0, 0, 0, 0, 0, high, low] = *packet => {
-                let port = u16::from_be_bytes([high, low]);
-                assert_eq!(response, Response::KeepPort(port));
-            }
             None => {
-                assert_eq!(response, Response::Invalid, "{packet:?}");
-                self.forget(member);
+                if let [4, 0, 0, 0, 0, 0, 0, 0, high, low] = *packet {
+                    let port = u16::from_be_bytes([high, low]);
+                    assert_eq!(response, Response::KeepPort(port));
+                } else {
+                    assert_eq!(response, Response::Invalid, "{packet:?}");
+                    self.forget(member);
+                }
             }
         }
     }
