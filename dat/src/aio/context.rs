@@ -130,26 +130,23 @@ impl Shared {
         let mut todo = Todo::default();
         let result = loop {
             let event = match self.evd.poll() {
-                Ok(None) if !with_errors => break Ok(()),
-                Ok(None) => match self.errors.poll() {
-                    Ok(None) => break Ok(()),
-                    other => other,
-                },
+                Ok(None) if with_errors => self.errors.poll(),
                 other => other,
             };
             match event {
-                Ok(event) => {
+                Ok(None) => break Ok(()),
+                Ok(Some(event)) => {
                     with_errors |= errors == Errors::WithEvents;
                     self.dequeued.fetch_add(1, Ordering::Relaxed);
-                    let mut state = self.state();
-                    event
-                        .into_iter()
-                        .for_each(|event| state.event(event, &mut todo));
+                    self.state().event(event, &mut todo);
                 }
                 Err(error) => break Err(error),
             }
         };
         drop(turn);
+        if todo.is_empty() {
+            return result;
+        }
         if let Some((first, others)) = todo.wake.split_first() {
             // Several futures of one task run together.
             let several = others.iter().any(|other| !other.will_wake(first));

@@ -26,7 +26,7 @@ enum Slot {
     /// A future waits.
     Pending(Option<Waker>),
     /// Its future was dropped; the buffer stays until the completion.
-    Detached(#[expect(dead_code, reason = "keeps the buffer")] Box<dyn Any + Send>),
+    Detached(Box<dyn Any + Send>),
     Done(Completion),
     /// A receive that was posted ahead.
     Receive(Buffer),
@@ -155,7 +155,22 @@ pub(super) struct State {
 #[derive(Debug, Default)]
 pub(super) struct Todo {
     pub(super) wake: SmallVec<[Waker; 4]>,
-    pub(super) drop: Vec<Box<dyn Any + Send>>,
+    pub(super) drop: SmallVec<[Box<dyn Any + Send>; 1]>,
+}
+
+impl Todo {
+    /// Wakes all tasks that wait.
+    fn wake_all(&mut self, watchers: &mut Watchers) {
+        // A future that polls is none of them, so most often there are none.
+        if !watchers.is_empty() {
+            self.wake.extend(watchers.drain());
+        }
+    }
+
+    /// Returns true if nothing is left to do.
+    pub(super) fn is_empty(&self) -> bool {
+        self.wake.is_empty() && self.drop.is_empty()
+    }
 }
 
 impl State {
@@ -214,7 +229,7 @@ impl State {
         todo.drop.push(Box::new(self.take(cookie)));
         if let Some(link) = self.links.get_mut(&id) {
             link.credits += 1;
-            todo.wake.extend(link.posters.drain());
+            todo.wake_all(&mut link.posters);
         }
         todo
     }
@@ -319,8 +334,8 @@ impl State {
             &mut todo,
         );
         if let Some(mut link) = self.links.remove(&id) {
-            todo.wake.extend(link.watchers.drain());
-            todo.wake.extend(link.posters.drain());
+            todo.wake_all(&mut link.watchers);
+            todo.wake_all(&mut link.posters);
             todo.drop.push(Box::new(link.arrived));
         }
         todo
@@ -347,7 +362,7 @@ impl State {
             Event::Request(request) => match self.listeners.get_mut(&request.conn_qual()) {
                 Some(requests) => {
                     requests.queue.push_back(request);
-                    todo.wake.extend(requests.watchers.drain());
+                    todo.wake_all(&mut requests.watchers);
                 }
                 // The listener was dropped: it is rejected.
                 None => todo.drop.push(Box::new(request)),
@@ -383,7 +398,7 @@ impl State {
                 if self.errors.len() < ERRORS {
                     self.errors.push_back(error);
                 }
-                todo.wake.extend(self.error_watchers.drain());
+                todo.wake_all(&mut self.error_watchers);
             }
             _ => {}
         }
@@ -406,7 +421,7 @@ impl State {
         if let Some(data) = data {
             link.private_data = data;
         }
-        todo.wake.extend(link.watchers.drain());
+        todo.wake_all(&mut link.watchers);
     }
 
     /// Gives the shared queue of an endpoint what arrived.
@@ -414,7 +429,7 @@ impl State {
         let queue = self.links.get(&id).and_then(|link| link.queue);
         if let Some(queue) = queue.and_then(|queue| self.queues.get_mut(&queue)) {
             queue.arrivals.push_back(arrival);
-            todo.wake.extend(queue.watchers.drain());
+            todo.wake_all(&mut queue.watchers);
         }
     }
 
@@ -431,7 +446,7 @@ impl State {
             _ => done,
         };
         todo.drop.push(Box::new(done));
-        todo.wake.extend(link.watchers.drain());
+        todo.wake_all(&mut link.watchers);
     }
 
     fn complete(&mut self, done: Completion, todo: &mut Todo) {
@@ -456,14 +471,15 @@ impl State {
                 entry.slot = Slot::Done(done);
             }
             _ => {
-                let detached = self.take(done.cookie);
-                todo.drop.push(Box::new(detached));
+                if let Slot::Detached(buffer) = self.take(done.cookie) {
+                    todo.drop.push(buffer);
+                }
             }
         }
         if let Some(link) = self.links.get_mut(&id) {
             link.credits += 1;
             // All of them: the first may have been cancelled.
-            todo.wake.extend(link.posters.drain());
+            todo.wake_all(&mut link.posters);
         }
     }
 
@@ -474,7 +490,7 @@ impl State {
         match self.links.get_mut(&id) {
             Some(link) if done.status == DtoStatus::Success => {
                 link.arrived.push_back(Arrived::new(buffer, done));
-                todo.wake.extend(link.watchers.drain());
+                todo.wake_all(&mut link.watchers);
             }
             link => {
                 if let Some(link) = link
@@ -505,7 +521,7 @@ impl State {
                 queue.arrivals.push_back(failed);
             }
         }
-        todo.wake.extend(queue.watchers.drain());
+        todo.wake_all(&mut queue.watchers);
     }
 
     /// Returns the number of slots, for tests of growth.

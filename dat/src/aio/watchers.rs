@@ -83,6 +83,11 @@ impl Watchers {
         is_last.then(|| self.tasks.remove(at).waker)
     }
 
+    /// Returns true if no task waits.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
     /// Takes all tasks, to wake them.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Waker> {
         self.tasks.drain(..).map(|task| task.waker)
