@@ -2,13 +2,9 @@
 //!
 //! This file has its fields, events and deadlines; `verbs` has the verbs. `input` parses datagrams and finds their queue pair, `output`
 //! fills the driver's buffer, `near` has the records of channels, `near_post` the posts that make theirs at once, `near_datagram` those of
-//! datagrams, `cm`, `cm_message` and `cm_step` execute the connection manager, `timers` holds deadlines.
+//! datagrams, `cm` executes the connection manager, `timers` holds deadlines.
 
 mod cm;
-mod cm_message;
-mod cm_pass;
-mod cm_route;
-mod cm_step;
 mod input;
 mod near;
 mod near_datagram;
@@ -35,7 +31,7 @@ use crate::secrets::Generator;
 use crate::time::Time;
 use crate::try_box::TryBox;
 use crate::wire::icrc_cache::IcrcCache;
-pub use cm_pass::PassedRequest;
+pub use cm::PassedRequest;
 use near::Channel;
 pub use near_post::NearPoster;
 use timers::{Owner, Timers};
