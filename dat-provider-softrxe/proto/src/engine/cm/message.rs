@@ -51,31 +51,7 @@ impl<M: Memory> Engine<M> {
                     .filter(|id| self.may_answer(*id, transaction));
                 self.step_found(now, id, Input::Mra, &details);
             }
-            CmMessage::Rej(rej) => {
-                let details = Details {
-                    data: &rej.private_data,
-                    reason: Some(rej.reason),
-                    ..Details::default()
-                };
-                let id = self
-                    .find(source, rej.remote_id, rej.local_id)
-                    .filter(|id| self.may_answer(*id, transaction))
-                    .or_else(|| self.find_requester(source, rej));
-                let no_listener = rej.reason == RejectReason::INVALID_SERVICE_ID;
-                // STALE_CONNECTION: the peer missed our DREQ for this QP and now ends the old connection; send the REQ again.
-                let stale = rej.reason == RejectReason::STALE_CONNECTION
-                    && rej.message == cm::Answered::Req;
-                if (no_listener || stale)
-                    && id.is_some_and(|id| self.was_answered(id) || self.retry_refused(now, id))
-                {
-                    return;
-                }
-                let too_large = rej.reason == RejectReason::INVALID_MTU;
-                if too_large && id.is_some_and(|id| self.retry_with_less(now, id)) {
-                    return;
-                }
-                self.step_found(now, id, Input::Rej, &details);
-            }
+            CmMessage::Rej(rej) => self.handle_rej(now, source, transaction, rej),
             CmMessage::Rtu(rtu) => {
                 let id = self.find(source, rtu.remote_id, rtu.local_id);
                 self.step_found(now, id, Input::Rtu, &Details::default());
@@ -135,6 +111,31 @@ impl<M: Memory> Engine<M> {
         self.mads.push_back((to, rej));
     }
 
+    fn handle_rej(&mut self, now: Time, source: SocketAddr, transaction: u64, rej: &Rej) {
+        let id = self
+            .find(source, rej.remote_id, rej.local_id)
+            .filter(|id| self.may_answer(*id, transaction))
+            .or_else(|| self.find_requester(source, rej));
+        let Some(id) = id else { return };
+        let no_listener = rej.reason == RejectReason::INVALID_SERVICE_ID;
+        // STALE_CONNECTION: the peer missed our DREQ for this QP and now ends the old connection; send the REQ again.
+        let stale =
+            rej.reason == RejectReason::STALE_CONNECTION && rej.message == cm::Answered::Req;
+        if (no_listener || stale) && (self.was_answered(id) || self.retry_refused(now, id)) {
+            return;
+        }
+        let too_large = rej.reason == RejectReason::INVALID_MTU;
+        if too_large && self.retry_with_less(now, id) {
+            return;
+        }
+        let details = Details {
+            data: &rej.private_data,
+            reason: Some(rej.reason),
+            ..Details::default()
+        };
+        self.cm_step_with(now, id, Input::Rej, &details);
+    }
+
     fn handle_req(&mut self, now: Time, source: SocketAddr, transaction: u64, req: &Req) {
         let peer = Peer::new(source, req.ca_guid);
         if let Some(id) = self.cm.by_peer(peer, req.local_id) {
@@ -173,16 +174,32 @@ impl<M: Memory> Engine<M> {
         if !self.admit_request(now, source) {
             return;
         }
-        let id = self.new_id();
-        self.cm.insert(Connection {
+        let connection = self.passive_side(answer_to, transaction, req);
+        let id = connection.local_id;
+        self.cm.insert(connection);
+        self.add_pending(now, id, source);
+        let request = ConnectRequest {
+            service_id: req.service_id,
+            remote,
+            initiator_depth: req.initiator_depth,
+            responder_resources: req.responder_resources,
+            private_data: data.into(),
+        };
+        self.raise(id, CmEventKind::Request(request));
+    }
+
+    /// Returns the connection for a REQ that may be accepted, whose answers go to `remote`.
+    fn passive_side(&mut self, remote: SocketAddr, transaction: u64, req: &Req) -> Connection {
+        let local_id = self.new_id();
+        Connection {
             state: State::ReqReceived,
-            local_id: id,
+            local_id,
             remote_id: req.local_id,
             remote_guid: req.ca_guid,
             agreement: self.config.offer.agree(req.ca_guid, req.qkey),
             link: Link::Wire,
             remote_qpn: req.qpn,
-            remote: answer_to,
+            remote,
             transaction,
             service_id: req.service_id,
             qpn: None,
@@ -209,16 +226,7 @@ impl<M: Memory> Engine<M> {
             due: None,
             armed: None,
             allowance: Some(connection::AMPLIFICATION * connection::MAD_DATAGRAM),
-        });
-        self.add_pending(now, id, source);
-        let request = ConnectRequest {
-            service_id: req.service_id,
-            remote,
-            initiator_depth: req.initiator_depth,
-            responder_resources: req.responder_resources,
-            private_data: data.into(),
-        };
-        self.raise(id, CmEventKind::Request(request));
+        }
     }
 
     /// Ends the connection `old` of a queue pair for which a REQ has come. `own`: the REQ is from an engine of this project.

@@ -77,14 +77,19 @@ impl<M: Memory> Engine<M> {
             return;
         };
         self.cm.set_state(id, next);
-        if next == state {
-            return;
+        if next != state {
+            let refuses = step.actions.contains(&Action::SendRej);
+            self.entered(now, id, (state, next), refuses);
         }
+    }
+
+    /// Does what follows from a change of the state: sets the deadline, releases what the state does not need. `refuses`: the step sent a REJ.
+    fn entered(&mut self, now: Time, id: u32, (state, next): (State, State), refuses: bool) {
         let Some(c) = self.cm.get_mut(id) else { return };
         match next {
             // A refused request: the peer has not shown that it receives answers. After an MRA it repeats the request late, and the
             // answer may have been lost.
-            State::TimeWait if step.actions.contains(&Action::SendRej) => {
+            State::TimeWait if refuses => {
                 let kept_for = match state {
                     State::MraSent => request_lifetime_after_mra(),
                     _ => TIME_WAIT,
@@ -158,16 +163,7 @@ impl<M: Memory> Engine<M> {
                 let rej = c.rej(this.guid, RejectReason::TIMEOUT, &[]);
                 self.send_and_keep(id, rej);
             }
-            Action::SendDreq => {
-                let qpn = c.qpn;
-                let dreq = c.dreq(qpn.and_then(|qpn| self.last_received(qpn)));
-                // The acknowledgement goes out before the DREQ.
-                if let Some(slot) = qpn.and_then(|qpn| self.slot(qpn)) {
-                    self.with_qp(now, slot, |qp, cx| qp.acknowledge_again(cx.now));
-                    self.enqueue(slot);
-                }
-                self.send_until_answered(now, id, dreq);
-            }
+            Action::SendDreq => self.send_dreq(now, id),
             Action::SendDrep => {
                 if let Some(drep) = details.drep {
                     self.send_and_keep(id, Box::new(*drep));
@@ -194,13 +190,30 @@ impl<M: Memory> Engine<M> {
                     None => Forwarded::Repeated,
                     Some(_) => Forwarded::Cancelled,
                 };
-                let Some(c) = self.cm.get_mut(id) else { return };
-                // A peer cancels its request once.
-                if what == Forwarded::Cancelled || c.repeated < MAX_FORWARDED {
-                    c.repeated = c.repeated.saturating_add(1);
-                    self.raise(id, CmEventKind::Forwarded(what));
-                }
+                self.forward(id, what);
             }
+        }
+    }
+
+    fn send_dreq(&mut self, now: Time, id: u32) {
+        let Some(c) = self.cm.get(id) else { return };
+        let qpn = c.qpn;
+        let dreq = c.dreq(qpn.and_then(|qpn| self.last_received(qpn)));
+        // The acknowledgement goes out before the DREQ.
+        if let Some(slot) = qpn.and_then(|qpn| self.slot(qpn)) {
+            self.with_qp(now, slot, |qp, cx| qp.acknowledge_again(cx.now));
+            self.enqueue(slot);
+        }
+        self.send_until_answered(now, id, dreq);
+    }
+
+    /// Raises an event for the engine that answers the request in place of this one.
+    fn forward(&mut self, id: u32, what: Forwarded) {
+        let Some(c) = self.cm.get_mut(id) else { return };
+        // A peer cancels its request once.
+        if what == Forwarded::Cancelled || c.repeated < MAX_FORWARDED {
+            c.repeated = c.repeated.saturating_add(1);
+            self.raise(id, CmEventKind::Forwarded(what));
         }
     }
 
