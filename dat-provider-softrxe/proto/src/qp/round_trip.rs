@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::timer::{LONGEST, retransmission};
+use super::timeout_lengths::{LONGEST, retransmission};
 use super::window::Window;
 use crate::psn::Psn;
 use crate::time::Time;
