@@ -3,7 +3,7 @@
 //! `requester` decides what to send next, `request_packet` makes the packet, `retransmission` repeats it, `completer` handles the answers.
 //! `responder` orders received requests, `execute` executes them, `refusal` refuses them, `answers` sends the answers. `express` is a
 //! shorter way for most records of a channel. `keepalive` probes silent peers, `failure` ends a queue pair, `datagram` implements UD. They
-//! are built of `wqe`, `ring`, `window`, `timeout_lengths`, `round_trip` and `state`.
+//! are built of `wqe`, `ring`, `send_window`, `timeout_lengths`, `round_trip` and `state`.
 
 mod answers;
 mod completer;
@@ -22,9 +22,9 @@ mod responder;
 mod retransmission;
 pub(crate) mod ring;
 mod round_trip;
+mod send_window;
 mod state;
 mod timeout_lengths;
-mod window;
 mod wqe;
 
 pub use parameters::{Path, QpInit, QpKind};

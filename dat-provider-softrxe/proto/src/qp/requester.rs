@@ -10,7 +10,7 @@ use std::collections::{TryReserveError, VecDeque};
 use super::outgoing::Outgoing;
 use super::ring::Ring;
 use super::round_trip::RoundTrip;
-use super::window::Window;
+use super::send_window::SendWindow;
 use super::wqe::Wqe;
 use super::{Path, Qp};
 use crate::memory::Memory;
@@ -32,7 +32,7 @@ pub(super) struct Requester {
     pub(super) una: Psn,
     pub(super) next: Psn,
     pub(super) high: Psn,
-    pub(super) window: Window,
+    pub(super) window: SendWindow,
     /// Last PSN of each unanswered READ chunk and atomic.
     pub(super) reads: VecDeque<Psn>,
     pub(super) path: RequesterPath,
@@ -73,7 +73,7 @@ impl Requester {
             una: zero,
             next: zero,
             high: zero,
-            window: Window::new(0),
+            window: SendWindow::new(0),
             reads: VecDeque::new(),
             path: RequesterPath {
                 mtu: 1024,
@@ -118,9 +118,9 @@ impl Requester {
         self.high = path.send_psn;
         let lossless = path.link != Link::Wire;
         self.window = if lossless {
-            Window::full(NEAR_WINDOW)
+            SendWindow::full(NEAR_WINDOW)
         } else {
-            Window::new(max_window)
+            SendWindow::new(max_window)
         };
         self.path = RequesterPath {
             mtu: u32::from(path.mtu),
