@@ -62,6 +62,7 @@ const ORDER: &[&str] = &[
     "adapter::lanes",
     "adapter::maintenance",
     // Threads.
+    "adapter::driver::closing",
     "adapter::driver::helper",
     "adapter::driver::consumer",
     // What core calls.
@@ -78,6 +79,7 @@ const ORDER: &[&str] = &[
     // Tests with whole engines.
     "adapter::near::tests",
     "adapter::maintenance::tests",
+    "adapter::driver::helper::tests",
 ];
 
 /// Modules whose files import from their parent: one concept in several files.

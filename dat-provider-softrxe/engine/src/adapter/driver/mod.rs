@@ -16,6 +16,7 @@
 //! call, at the latest when the helper ends its sleep, or when a datagram wakes the thread that watches the descriptors. A poll that
 //! [steps back](super::poll_turns) leaves it to the threads that use the lock.
 
+mod closing;
 pub(crate) mod consumer;
 pub(crate) mod helper;
 pub(crate) mod state;
