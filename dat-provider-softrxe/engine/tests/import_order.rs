@@ -53,12 +53,15 @@ const ORDER: &[&str] = &[
     "adapter::pending",
     "adapter::notices",
     "adapter::connections",
+    "adapter::driver::roles",
     "adapter::driver::state",
     // Their wiring.
     "adapter::events",
     "adapter::poll_turns",
     "adapter::contention",
+    "adapter::state",
     "adapter::hub",
+    "adapter::open",
     "adapter::lanes",
     "adapter::maintenance",
     // Threads.

@@ -6,11 +6,12 @@ use dat_os::sleep::on_readable;
 use softrxe_port::liveness::LocalPeer;
 use softrxe_proto::{CmId, Time};
 
-use super::hub::{Hub, State};
+use super::hub::Hub;
 use super::near_dial;
 use super::peers::forget_gone;
 use super::ports::Channels;
 use super::ports::takeover::attempt_takeover;
+use super::state::State;
 use crate::clock;
 
 /// How long a peer may take to agree on a channel. It was alive when it sent its request, but it may run on a busy processor.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::super::hub::Hub;
 use super::super::upcall::Upcall;
-use super::state::MIN_SLEEP;
+use super::roles::MIN_SLEEP;
 use crate::clock;
 
 /// How long a closing adapter waits for confirmations: a DREQ is sent three times in it.

@@ -11,10 +11,12 @@ use dat_os::sleep::{Slept, on_readable};
 use softrxe_port::slot::slot_of_qpn;
 use softrxe_proto::{Completion, CqId, DatagramPeer, PostError, Qpn, SendRequest, Time};
 
-use super::super::hub::{Arrived, Hub, State};
+use super::super::hub::Hub;
 use super::super::poll_turns::{AfterPoll, PollTurns};
+use super::super::state::{Arrived, State};
 use super::helper::POLL_SLEEP;
-use super::state::{Driver, MIN_SLEEP, Watcher};
+use super::roles::{MIN_SLEEP, Watcher};
+use super::state::Driver;
 use crate::adaptive::empty_polls::{Idle, LONG_YIELD, Look, PAUSE};
 use crate::adaptive::oversubscription::PREEMPTED;
 use crate::clock;

@@ -11,9 +11,10 @@ use dat_os::sleep::{Slept, on_readable};
 use dat_os::spin::Spin;
 use softrxe_proto::Time;
 
-use super::super::hub::{Hub, State};
+use super::super::hub::Hub;
+use super::super::state::State;
 use super::super::upcall::Upcall;
-use super::state::{MIN_SLEEP, Watcher, make_a_loop};
+use super::roles::{MIN_SLEEP, Watcher, make_a_loop};
 use crate::adaptive::oversubscription::{
     OVERSUBSCRIBED_POLL_SLEEP, PREEMPTED, REST_AFTER_YIELD, rest,
 };
@@ -69,7 +70,7 @@ struct Consumers {
     leads: bool,
     /// A thread other than the helper drives.
     driven: bool,
-    /// The thread that polls has no processor now.
+    /// The thread that polled has lost its processor, or does something else.
     are_away: bool,
     /// No thread has polled for a moment.
     are_gone: bool,

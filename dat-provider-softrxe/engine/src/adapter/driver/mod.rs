@@ -19,4 +19,5 @@
 mod closing;
 pub(crate) mod consumer;
 pub(crate) mod helper;
+pub(crate) mod roles;
 pub(crate) mod state;
