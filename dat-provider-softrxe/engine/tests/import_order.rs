@@ -63,11 +63,14 @@ const ORDER: &[&str] = &[
     "adapter::hub",
     "adapter::open",
     "adapter::lanes",
-    "adapter::maintenance",
+    "adapter::services",
+    "adapter::near_wait",
+    "adapter::process_ends",
     // Threads.
     "adapter::driver::closing",
     "adapter::driver::helper",
     "adapter::driver::consumer",
+    "adapter::driver::waiter",
     // What core calls.
     "transport::named_attributes",
     "transport::convert",
@@ -81,8 +84,9 @@ const ORDER: &[&str] = &[
     "transport",
     // Tests with whole engines.
     "adapter::near::tests",
-    "adapter::maintenance::tests",
+    "adapter::process_ends::tests",
     "adapter::driver::helper::tests",
+    "adapter::near_dial::tests",
 ];
 
 /// Modules whose files import from their parent: one concept in several files.

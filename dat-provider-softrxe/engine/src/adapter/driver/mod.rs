@@ -21,3 +21,4 @@ pub(crate) mod consumer;
 pub(crate) mod helper;
 pub(crate) mod roles;
 pub(crate) mod state;
+pub(crate) mod waiter;
