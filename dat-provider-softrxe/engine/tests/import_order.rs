@@ -27,10 +27,14 @@ const ORDER: &[&str] = &[
     "memory::probe",
     "memory::keys",
     "memory::guard",
+    "memory::record_bytes",
     "memory::range",
+    "memory::range::tests",
     "memory::lending",
     "memory::payload_refs",
     "memory::entries",
+    "memory::table",
+    "memory::windows",
     "memory::regions",
     "memory::regions::tests",
     // Paths for packets.
@@ -53,17 +57,24 @@ const ORDER: &[&str] = &[
     "adapter::pending",
     "adapter::notices",
     "adapter::connections",
+    "adapter::driver::roles",
     "adapter::driver::state",
     // Their wiring.
     "adapter::events",
     "adapter::poll_turns",
     "adapter::contention",
+    "adapter::state",
     "adapter::hub",
+    "adapter::open",
     "adapter::lanes",
-    "adapter::maintenance",
+    "adapter::services",
+    "adapter::near_wait",
+    "adapter::process_ends",
     // Threads.
+    "adapter::driver::closing",
     "adapter::driver::helper",
     "adapter::driver::consumer",
+    "adapter::driver::waiter",
     // What core calls.
     "transport::named_attributes",
     "transport::convert",
@@ -77,7 +88,9 @@ const ORDER: &[&str] = &[
     "transport",
     // Tests with whole engines.
     "adapter::near::tests",
-    "adapter::maintenance::tests",
+    "adapter::process_ends::tests",
+    "adapter::driver::helper::tests",
+    "adapter::near_dial::tests",
 ];
 
 /// Modules whose files import from their parent: one concept in several files.

@@ -16,7 +16,7 @@ use crate::adaptive::pull_choice::{PullChoice, Way};
 use crate::adaptive::ring_copies::RingCopies;
 use crate::clock;
 use crate::memory::lending::Loans;
-use crate::memory::range::RecordBytes;
+use crate::memory::record_bytes::RecordBytes;
 use crate::memory::regions::{MIN_LONG, Regions};
 
 /// Records, and bytes of payload, that are received before the answers to them are transmitted.

@@ -7,4 +7,7 @@ pub(crate) mod lending;
 pub(crate) mod payload_refs;
 mod probe;
 pub(crate) mod range;
+pub(crate) mod record_bytes;
 pub(crate) mod regions;
+mod table;
+mod windows;

@@ -17,8 +17,9 @@ use super::convert::{FULL, INTERNAL, cm_error, lack_of_descriptors};
 use super::datagram;
 use super::objects::{ConnRequest, Listener, Qp};
 use crate::adapter::connections::Connection;
-use crate::adapter::hub::{Hub, State};
+use crate::adapter::hub::Hub;
 use crate::adapter::ports::cm_address;
+use crate::adapter::state::State;
 use crate::adapter::upcall::Upcall;
 
 /// Ports that are chosen when the consumer names none.

@@ -9,8 +9,9 @@ use softrxe_proto::{self as proto, Memory as _, MwBind, PostError, Rights, Time,
 
 use super::convert::{FULL, post_error};
 use super::objects::{Pz, Qp};
-use crate::adapter::hub::{Hub, State};
+use crate::adapter::hub::Hub;
 use crate::adapter::lanes::Lanes;
+use crate::adapter::state::State;
 use crate::memory::entries::Window;
 
 /// A memory window.

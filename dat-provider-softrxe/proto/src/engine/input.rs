@@ -9,9 +9,10 @@ use crate::cm::state::Input;
 use crate::memory::Memory;
 use crate::near::Link;
 use crate::opcode::Opcode;
+use crate::outputs::Counters;
 use crate::psn::Qpn;
-use crate::qp::QpKind;
 use crate::qp::incoming::Incoming;
+use crate::qp::{Qp, QpKind};
 use crate::time::Time;
 use crate::transmit::Meta;
 use crate::wire::icrc::{self, Flow, Verdict};
@@ -53,31 +54,12 @@ impl<M: Memory> Engine<M> {
             return;
         };
         let kind = qp.init.kind;
-        if (kind == QpKind::Ud) != packet.opcode.has_deth() {
-            if packet.opcode == Opcode::Cnp {
-                self.out.counters.congestion += 1;
-            } else {
-                self.out.counters.malformed += 1;
-            }
-            return;
-        }
-        let agreement = match (kind, &qp.path) {
-            (QpKind::Rc, None) => {
-                self.out.counters.unknown_qp += 1;
+        let agreement = match agreement_with_sender(qp, meta.source, packet.opcode) {
+            Ok(agreement) => agreement,
+            Err(why) => {
+                why.count(&mut self.out.counters);
                 return;
             }
-            (QpKind::Rc, Some(path)) => {
-                // An engine of this project sends from one port, which no other process of its address can send from.
-                let theirs = path.link == Link::Wire
-                    && path.remote.ip() == meta.source.ip()
-                    && (!path.agreement.is_own() || path.remote.port() == meta.source.port());
-                if !theirs {
-                    self.out.counters.foreign += 1;
-                    return;
-                }
-                path.agreement
-            }
-            (QpKind::Ud, _) => Agreement::FOREIGN,
         };
         let incoming = if agreement.has(Capabilities::REQUEST_ACKNOWLEDGES) {
             Incoming::acknowledging(&packet, payload)
@@ -143,5 +125,54 @@ impl<M: Memory> Engine<M> {
             self.out.counters.bad_icrc += 1;
         }
         right
+    }
+}
+
+/// Why a packet is not for the queue pair that it names.
+enum Unfit {
+    /// Its opcode is one of the other kind of queue pair.
+    Malformed,
+    /// A congestion notification, which nothing here reacts to.
+    Congestion,
+    /// The queue pair has no peer yet.
+    Unconnected,
+    /// It is not from the queue pair's peer.
+    Foreign,
+}
+
+impl Unfit {
+    const fn count(self, counters: &mut Counters) {
+        let counter = match self {
+            Self::Malformed => &mut counters.malformed,
+            Self::Congestion => &mut counters.congestion,
+            Self::Unconnected => &mut counters.unknown_qp,
+            Self::Foreign => &mut counters.foreign,
+        };
+        *counter += 1;
+    }
+}
+
+/// Returns what was agreed on with the sender of a packet, if the packet is one for `qp`.
+#[inline]
+fn agreement_with_sender(qp: &Qp, source: SocketAddr, opcode: Opcode) -> Result<Agreement, Unfit> {
+    if (qp.init.kind == QpKind::Ud) != opcode.has_deth() {
+        return Err(if opcode == Opcode::Cnp {
+            Unfit::Congestion
+        } else {
+            Unfit::Malformed
+        });
+    }
+    if qp.init.kind == QpKind::Ud {
+        return Ok(Agreement::FOREIGN);
+    }
+    let path = qp.path.as_ref().ok_or(Unfit::Unconnected)?;
+    // An engine of this project sends from one port, which no other process of its address can send from.
+    let theirs = path.link == Link::Wire
+        && path.remote.ip() == source.ip()
+        && (!path.agreement.is_own() || path.remote.port() == source.port());
+    if theirs {
+        Ok(path.agreement)
+    } else {
+        Err(Unfit::Foreign)
     }
 }

@@ -2,14 +2,11 @@
 //!
 //! This file has its fields, events and deadlines; `verbs` has the verbs. `input` parses datagrams and finds their queue pair, `output`
 //! fills the driver's buffer, `near` has the records of channels, `near_post` the posts that make theirs at once, `near_datagram` those of
-//! datagrams, `cm`, `cm_message` and `cm_step` execute the connection manager, `timers` holds deadlines.
+//! datagrams, `cm` executes the connection manager, `timers` holds deadlines, `keepalive` begins probes.
 
 mod cm;
-mod cm_message;
-mod cm_pass;
-mod cm_route;
-mod cm_step;
 mod input;
+mod keepalive;
 mod near;
 mod near_datagram;
 mod near_post;
@@ -30,12 +27,12 @@ use crate::memory::Memory;
 use crate::near::Link;
 use crate::outputs::{Context, Counters, Outputs};
 use crate::psn::{Psn, Qpn};
-use crate::qp::{Qp, QpKind, QpState};
+use crate::qp::{Qp, QpState};
 use crate::secrets::Generator;
 use crate::time::Time;
 use crate::try_box::TryBox;
 use crate::wire::icrc_cache::IcrcCache;
-pub use cm_pass::PassedRequest;
+pub use cm::PassedRequest;
 use near::Channel;
 pub use near_post::NearPoster;
 use timers::{Owner, Timers};
@@ -229,37 +226,6 @@ impl<M: Memory> Engine<M> {
                     }
                     self.arm(now, slot);
                 }
-            }
-        }
-    }
-
-    /// Arms the keepalive timer if it is not armed.
-    fn arm_keepalive(&mut self, now: Time) {
-        if let Some(every) = self.config.keepalive
-            && !std::mem::replace(&mut self.keepalive_armed, true)
-        {
-            self.timers.add(now + every, Owner::KeepAlive);
-        }
-    }
-
-    /// Ends a keepalive interval: probes the peers that were silent in it.
-    fn keepalive_tick(&mut self, now: Time) {
-        self.keepalive_armed = false;
-        for slot in 0..self.qps.len() as u32 {
-            let connected = self.qps[slot as usize]
-                .as_ref()
-                .is_some_and(|qp| qp.init.kind == QpKind::Rc && qp.state() == QpState::ReadyToSend);
-            if !connected {
-                continue;
-            }
-            self.arm_keepalive(now);
-            // The connection manager probes a peer that has not shown yet that it is connected.
-            let asks = self.with_qp(now, slot, |qp, cx| {
-                !qp.awaits_data() && qp.keepalive_tick(cx)
-            });
-            if asks == Some(true) {
-                self.enqueue(slot);
-                self.arm(now, slot);
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::Qp;
 use super::incoming::{Arrived, Incoming};
 use super::outgoing::psns;
-use super::timer::rnr_wait;
+use super::timeout_lengths::rnr_wait;
 use super::wqe::Wqe;
 use crate::memory::{AccessError, Memory};
 use crate::near::MAX_LENT;
@@ -334,19 +334,6 @@ impl Qp {
             }
             self.complete_head(cx);
         }
-    }
-
-    /// Goes back, once per gap, when an answer shows that `una` or its response was lost.
-    fn handle_gap<M>(&mut self, cx: &mut Context<'_, M>) {
-        let r = &mut self.requester;
-        if r.una == r.high || r.gone_back_at == Some(r.una) {
-            return;
-        }
-        r.gone_back_at = Some(r.una);
-        r.round_trip.lost();
-        r.window.lost();
-        r.go_back();
-        cx.out.counters.go_backs += 1;
     }
 }
 

@@ -5,13 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use super::Qp;
 use super::incoming::{Arrived, Incoming};
 use super::outgoing::{Outgoing, Payload, Role};
-use super::requester::datagram_header;
 use crate::memory::Memory;
 use crate::near::NearOut;
 use crate::opcode::Opcode;
 use crate::outputs::Context;
 use crate::wire::cma::gid;
-use crate::wire::{Deth, immdt};
+use crate::wire::{Bth, Deth, immdt};
 use crate::work::{CompletedOp, Completion, Op, Status};
 
 /// Bytes before a received datagram that hold a global route header.
@@ -33,7 +32,11 @@ impl Qp {
             None => Opcode::UdSendOnly,
         };
         let destination = SocketAddr::new(to.address, crate::ROCE_PORT);
-        let bth = datagram_header(opcode, to.qpn, r.next, wqe.solicited);
+        // PSNs of datagrams only count up; receivers do not check them.
+        let bth = Bth {
+            solicited: wqe.solicited,
+            ..Bth::new(opcode as u8, to.qpn, r.next)
+        };
         let mut packet = Outgoing::new(destination, Role::Datagram, &bth);
         let deth = Deth {
             qkey: to.qkey,

@@ -52,7 +52,7 @@ impl Qp {
         let r = &mut self.responder;
         r.expect_after(psns(length as u32, mtu as u32));
         if position.ends() {
-            r.msn = r.msn.wrapping_add(1) & 0xff_ffff;
+            r.count_message();
             r.current = Current::None;
         }
         Ok(())
@@ -170,7 +170,7 @@ impl Qp {
         }
         let (first, packets) = (packet.bth.psn, reth.length.div_ceil(r.mtu).max(1));
         r.expect_after(packets);
-        r.msn = r.msn.wrapping_add(1) & 0xff_ffff;
+        r.count_message();
         r.keep_for_duplicates(Resource::Read {
             reth,
             first,
@@ -214,7 +214,7 @@ impl Qp {
         let original = cx.memory.atomic(&access, va, op).map_err(refusal)?;
         let (r, psn) = (&mut self.responder, packet.bth.psn);
         r.expect_after(1);
-        r.msn = r.msn.wrapping_add(1) & 0xff_ffff;
+        r.count_message();
         r.keep_for_duplicates(Resource::Atomic { psn, original });
         r.jobs.push_back(Job {
             psn,

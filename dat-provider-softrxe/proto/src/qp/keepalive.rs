@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::Qp;
 use super::outgoing::{Outgoing, Role};
-use super::timer::retransmission;
+use super::timeout_lengths::retransmission;
 use crate::opcode::Opcode;
 use crate::outputs::Context;
 use crate::time::Time;

@@ -1,39 +1,43 @@
 //! Queue pairs: reliable connection (RC) and unreliable datagram (UD).
 //!
-//! `requester` decides what to send next, `completer` handles the answers. `responder` orders received requests, `execute`
-//! executes them, `refusal` refuses them, `answers` sends the answers. `express` is a shorter way for most records of a channel. `keepalive`
-//! probes silent peers, `datagram` implements UD. They are built of `wqe`, `ring`, `window`, `timer`, `round_trip` and `state`.
+//! `requester` decides what to send next, `request_packet` makes the packet, `retransmission` repeats it, `completer` handles the answers.
+//! `responder` orders received requests, `execute` executes them, `refusal` refuses them, `answers` sends the answers. `express` is a
+//! shorter way for most records of a channel. `keepalive` probes silent peers, `failure` ends a queue pair, `datagram` implements UD. They
+//! are built of `wqe`, `ring`, `send_window`, `timeout_lengths`, `round_trip` and `state`.
 
 mod answers;
 mod completer;
 mod datagram;
 mod execute;
 pub(crate) mod express;
+mod failure;
 pub(crate) mod incoming;
 mod keepalive;
 pub(crate) mod outgoing;
 mod parameters;
 mod refusal;
+mod request_packet;
 mod requester;
 mod responder;
+mod retransmission;
 pub(crate) mod ring;
 mod round_trip;
+mod send_window;
 mod state;
-mod timer;
-mod window;
+mod timeout_lengths;
 mod wqe;
 
 pub use parameters::{Path, QpInit, QpKind};
 pub use state::{QpInput, QpState};
-pub(crate) use timer::repetitions;
-pub use timer::rnr_wait;
+pub(crate) use timeout_lengths::repetitions;
+pub use timeout_lengths::rnr_wait;
 
 use std::collections::TryReserveError;
 use std::time::Duration;
 
 use dat_handshake::Capabilities;
 
-use crate::event::{CmId, Event};
+use crate::event::CmId;
 use crate::memory::{Access, AccessError, Memory, Rights};
 use crate::near::{Link, NearOut};
 use crate::outputs::{Context, Outputs};
@@ -486,38 +490,6 @@ impl Qp {
         }
     }
 
-    /// Moves to Error and flushes everything. With `raise`, raises an event with that status.
-    pub(crate) fn fail<M>(&mut self, cx: &mut Context<'_, M>, raise: Option<Status>) {
-        if self.state == QpState::Error {
-            return;
-        }
-        self.step(QpInput::Fail);
-        if let Some(status) = raise {
-            self.log_failure(status);
-            cx.out.events.push_back(Event::QpError {
-                qpn: self.qpn,
-                connection: self.cm,
-                token: self.init.token,
-                status,
-            });
-        }
-        self.requester.stop();
-        self.keepalive = KeepAlive::default();
-        self.flush_sends(cx);
-        if let Some(receive) = self.responder.abandon() {
-            self.complete_receive(cx, receive.wr_id, Status::Flushed);
-        }
-        self.flush_receives(cx);
-    }
-
-    /// Logs why the connection breaks: the event of the consumer has no reason.
-    #[cold]
-    fn log_failure(&self, status: Status) {
-        let peer = self.path.as_ref().map(|path| path.remote);
-        let peer = peer.map(tracing::field::display);
-        tracing::info!(peer, qpn = ?self.qpn, ?status, "a connection breaks: {}", status.reason());
-    }
-
     /// Moves back to Init, as new. Nothing completes, and the memory of the queues is kept.
     pub(crate) fn reset(&mut self, out: &mut Outputs) {
         self.forget(out);
@@ -537,18 +509,6 @@ impl Qp {
         out.release_completions(self.init.send_cq, self.requester.ring.len());
         let taken = u32::from(self.responder.holds_receive());
         out.release_completions(self.init.recv_cq, self.receives.len() + taken);
-    }
-
-    fn flush_sends<M>(&mut self, cx: &mut Context<'_, M>) {
-        while let Some((wr_id, op)) = self.requester.pop() {
-            self.complete_send(cx, wr_id, op, Status::Flushed, 0);
-        }
-    }
-
-    pub(crate) fn flush_receives<M>(&mut self, cx: &mut Context<'_, M>) {
-        while let Some(receive) = self.receives.pop() {
-            self.complete_receive(cx, receive.wr_id, Status::Flushed);
-        }
     }
 
     /// Takes a receive; its SGEs go to the responder.

@@ -7,25 +7,18 @@
 
 use std::collections::{TryReserveError, VecDeque};
 
-use dat_handshake::Capabilities;
-
-use super::outgoing::{Outgoing, Payload, Role, psns};
+use super::outgoing::Outgoing;
 use super::ring::Ring;
 use super::round_trip::RoundTrip;
-use super::window::Window;
+use super::send_window::SendWindow;
 use super::wqe::Wqe;
-use super::{Path, Progress, Qp};
+use super::{Path, Qp};
 use crate::memory::Memory;
-use crate::near::{Link, MAX_LENT, MIN_LENT};
-use crate::opcode::Opcode;
+use crate::near::Link;
 use crate::outputs::Context;
-use crate::psn::{Psn, Qpn};
+use crate::psn::Psn;
 use crate::time::Time;
-use crate::wire::{AtomicEth, Bth, Reth, ieth, immdt};
-use crate::work::{CompletedOp, Op, PostError, Remote, SendRequest, Sge, Status};
-
-/// Packets between two acknowledgement requests inside a long message.
-const ACK_INTERVAL: u32 = 16;
+use crate::work::{CompletedOp, Op, PostError, SendRequest, Sge, Status};
 
 /// Limit of PSNs in flight over a channel: half of what a PSN can be ahead. The room of the channel limits more.
 const NEAR_WINDOW: u32 = 1 << 22;
@@ -39,7 +32,7 @@ pub(super) struct Requester {
     pub(super) una: Psn,
     pub(super) next: Psn,
     pub(super) high: Psn,
-    pub(super) window: Window,
+    pub(super) window: SendWindow,
     /// Last PSN of each unanswered READ chunk and atomic.
     pub(super) reads: VecDeque<Psn>,
     pub(super) path: RequesterPath,
@@ -57,14 +50,14 @@ pub(super) struct Requester {
     /// Bytes of records in the channel after the last one of this queue pair.
     pub(super) sent_until: u64,
     /// Bytes that the channel's peer had consumed at the last timeout.
-    freed: u64,
+    pub(super) freed: u64,
 }
 
 /// The part of the [`Path`] that the requester uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequesterPath {
     pub(super) mtu: u32,
-    depth: usize,
+    pub(super) depth: usize,
     /// The link loses nothing.
     pub(super) lossless: bool,
     pub(super) retry_count: u32,
@@ -80,7 +73,7 @@ impl Requester {
             una: zero,
             next: zero,
             high: zero,
-            window: Window::new(0),
+            window: SendWindow::new(0),
             reads: VecDeque::new(),
             path: RequesterPath {
                 mtu: 1024,
@@ -125,9 +118,9 @@ impl Requester {
         self.high = path.send_psn;
         let lossless = path.link != Link::Wire;
         self.window = if lossless {
-            Window::full(NEAR_WINDOW)
+            SendWindow::full(NEAR_WINDOW)
         } else {
-            Window::new(max_window)
+            SendWindow::new(max_window)
         };
         self.path = RequesterPath {
             mtu: u32::from(path.mtu),
@@ -226,28 +219,6 @@ impl Requester {
         failed || matches!(self.ring.get(head), Some(wqe) if matches!(wqe.span, Some((_, 0))))
     }
 
-    pub(super) fn deadline(&self) -> Option<Time> {
-        let timer = self.timer.filter(|_| self.ring.len() > 0);
-        self.rnr_until.or(timer)
-    }
-
-    /// Starts the timer of the first request that is posted for a channel. It may have to wait for room there.
-    pub(super) fn start_timer(&mut self, now: Time, first: std::time::Duration) {
-        if self.path.lossless && self.ring.len() == 1 {
-            self.restart_timer(now, first);
-        }
-    }
-
-    /// Returns true if the channel's peer has consumed records since the last timeout, and may still have to consume those of
-    /// this queue pair.
-    fn is_awaited(&mut self, progress: Progress) -> bool {
-        let before = std::mem::replace(&mut self.freed, progress.freed);
-        let unsent = self.una == self.high;
-        self.path.lossless
-            && before != progress.freed
-            && (unsent || progress.freed < self.sent_until)
-    }
-
     /// Stops the timers, and forgets a request that was to fail.
     pub(super) const fn stop(&mut self) {
         self.failed = None;
@@ -268,117 +239,6 @@ impl Requester {
 
     pub(super) fn in_flight(&self) -> u32 {
         self.next.distance(self.una).max(0) as u32
-    }
-
-    /// Goes back to the oldest unanswered PSN.
-    pub(super) fn go_back(&mut self) {
-        self.next = self.una;
-        self.cursor = self.ring.head();
-        self.reads.clear();
-    }
-
-    pub(super) fn restart_timer(&mut self, now: Time, first: std::time::Duration) {
-        let runs = self.una != self.high || self.path.lossless;
-        self.timer = runs.then(|| now + self.round_trip.timeout(first, self.retries));
-    }
-
-    /// Returns a packet of request `wqe` with the next PSN, without extended headers.
-    #[inline]
-    fn packet(
-        &self,
-        path: &Path,
-        wqe: &Wqe,
-        opcode: Opcode,
-        role: Role,
-        ack_request: bool,
-    ) -> Outgoing {
-        let bth = Bth {
-            ack_request,
-            solicited: wqe.solicited && opcode.position().ends(),
-            ..Bth::new(opcode as u8, path.qpn, self.next)
-        };
-        Outgoing::new(path.remote, role, &bth)
-    }
-
-    /// Returns the READ request for the packets of the answer from `index` to `end`.
-    fn read_packet(
-        &self,
-        path: &Path,
-        wqe: &Wqe,
-        remote: Remote,
-        index: u32,
-        end: u32,
-    ) -> Option<Outgoing> {
-        let (mtu, in_flight, packets) = (self.path.mtu, self.in_flight(), end - index);
-        let fits = in_flight == 0 || in_flight + packets <= self.window.size();
-        if !fits || self.reads.len() >= self.path.depth {
-            return None;
-        }
-        let offset = index * mtu;
-        let reth = Reth {
-            va: remote.address.wrapping_add(u64::from(offset)),
-            rkey: remote.key,
-            length: (wqe.length - offset).min(packets * mtu),
-        };
-        let role = Role::ResponseWanted(packets);
-        let mut packet = self.packet(path, wqe, Opcode::ReadRequest, role, true);
-        packet.push(Reth::LEN, |out| reth.emit(out));
-        Some(packet)
-    }
-
-    fn atomic_packet(&self, path: &Path, wqe: &Wqe) -> Option<Outgoing> {
-        if self.in_flight() >= self.window.size() || self.reads.len() >= self.path.depth {
-            return None;
-        }
-        let (eth, opcode) = atomic(wqe.op)?;
-        let mut packet = self.packet(path, wqe, opcode, Role::ResponseWanted(1), true);
-        packet.push(AtomicEth::LEN, |out| eth.emit(out));
-        Some(packet)
-    }
-
-    /// Returns the packet of a SEND or WRITE with this index; `lends` says whether the link lends a payload now.
-    #[inline]
-    fn payload_packet(
-        &self,
-        path: &Path,
-        wqe: &Wqe,
-        (seq, index, packets): (u32, u32, u32),
-        lends: impl FnOnce() -> bool,
-    ) -> Option<Outgoing> {
-        let (mtu, size, in_flight) = (self.path.mtu, self.window.size(), self.in_flight());
-        if in_flight >= size {
-            return None;
-        }
-        let offset = index * mtu;
-        let left = wqe.length - offset;
-        // A repetition is copied. Over a channel the peer may not be able to read the memory; over the wire it arrives intact
-        // even if the consumer goes on writing.
-        let may_lend = self.next == self.high;
-        let lent = may_lend && left >= MIN_LENT && wqe.sge_count == 1 && lends();
-        let length = left.min(if lent { MAX_LENT } else { mtu });
-        let end = index + psns(length, mtu);
-        let last = end == packets;
-        let interval_ends = index / ACK_INTERVAL != end / ACK_INTERVAL;
-        let ack = last || interval_ends || in_flight + (end - index) >= size;
-        let (opcode, target) = opcode_and_target(path, wqe, (offset, length), last);
-        let mut packet = self.packet(path, wqe, opcode, Role::Request, ack);
-        if let Some(reth) = target {
-            packet.push(Reth::LEN, |out| reth.emit(out));
-        }
-        match wqe.op {
-            Op::SendImm(data) | Op::WriteImm(_, data) if last => {
-                packet.push(immdt::LEN, |out| immdt::emit(data, out));
-            }
-            Op::SendInvalidate(key) if last => packet.push(ieth::LEN, |out| ieth::emit(key, out)),
-            _ => {}
-        }
-        packet.lent = lent;
-        let payload = Payload::Request {
-            seq,
-            offset,
-            may_lend,
-        };
-        Some(packet.with_payload(payload, length as usize))
     }
 }
 
@@ -421,33 +281,6 @@ impl Qp {
         }
     }
 
-    /// Returns the packet of request `seq` with this index, which is to be sent next, if window and depth allow it.
-    fn request_packet<M: Memory>(
-        &self,
-        cx: &Context<'_, M>,
-        seq: u32,
-        index: u32,
-        packets: u32,
-    ) -> Option<Outgoing> {
-        let r = &self.requester;
-        let wqe = r.ring.get(seq)?;
-        let path = self.path.as_ref()?;
-        match wqe.op {
-            Op::Read(remote) => {
-                let end = self.chunk_end(cx, index, packets);
-                r.read_packet(path, wqe, remote, index, end)
-            }
-            Op::CompareSwap { .. } | Op::FetchAdd { .. } => r.atomic_packet(path, wqe),
-            _ => r.payload_packet(path, wqe, (seq, index, packets), || cx.memory.lends()),
-        }
-    }
-
-    /// Returns the index after the last packet of the READ chunk that contains `index`.
-    fn chunk_end<M>(&self, cx: &Context<'_, M>, index: u32, packets: u32) -> u32 {
-        let chunk = cx.config.read_chunk.max(1);
-        ((index / chunk + 1) * chunk).min(packets)
-    }
-
     /// Records that a request packet with `count` PSNs was sent, and moves `next` on.
     pub(super) fn request_sent<M>(&mut self, cx: &Context<'_, M>, count: u32) {
         let r = &mut self.requester;
@@ -483,132 +316,5 @@ impl Qp {
         tracing::debug!(qpn = ?self.qpn, %error, "local request failed");
         self.fail_request(cx, seq, Status::MemoryWindowBind);
         false
-    }
-
-    /// Fails request `seq`, which cannot be sent. It completes with `status` once the requests before it are answered, as
-    /// those may have been delivered.
-    pub(super) fn fail_request<M>(&mut self, cx: &mut Context<'_, M>, seq: u32, status: Status) {
-        if self.requester.ring.head() == seq {
-            self.fail_head(cx, status);
-        } else {
-            self.requester.failed = Some((seq, status));
-        }
-    }
-
-    /// Completes the oldest request with `status` and fails the queue pair.
-    pub(super) fn fail_head<M>(&mut self, cx: &mut Context<'_, M>, status: Status) {
-        if let Some((wr_id, op)) = self.requester.pop() {
-            self.complete_send(cx, wr_id, op, status, 0);
-        }
-        self.fail(cx, Some(status));
-    }
-
-    /// Handles the end of an RNR wait, or of a retransmission timeout: goes back to the oldest unanswered PSN, or fails the connection if that
-    /// was the last try. Over a channel nothing is lost, so a timeout only counts; one during which the peer read records does not.
-    pub(super) fn requester_timeout<M: Memory>(
-        &mut self,
-        cx: &mut Context<'_, M>,
-        progress: Progress,
-    ) {
-        let (r, first) = (&mut self.requester, cx.config.ack_timeout);
-        if r.rnr_until.is_some_and(|until| until <= cx.now) {
-            r.rnr_until = None;
-            r.timer = None;
-            if r.path.lossless {
-                r.restart_timer(cx.now, first);
-            }
-            return;
-        }
-        if r.deadline().is_none_or(|timer| timer > cx.now) {
-            return;
-        }
-        if r.is_awaited(progress) {
-            r.retries = 0;
-            r.restart_timer(cx.now, first);
-            return;
-        }
-        cx.out.counters.timeouts += 1;
-        if let Some((_, status)) = r.refused {
-            self.fail_head(cx, status);
-            return;
-        }
-        if r.retries >= r.path.retry_count {
-            self.fail_head(cx, Status::RetryExceeded);
-            return;
-        }
-        let earlier = r.retries;
-        r.retries += 1;
-        if r.path.lossless {
-            r.restart_timer(cx.now, first);
-            return;
-        }
-        r.gone_back_at = None;
-        let waited = r.round_trip.timeout(first, earlier);
-        r.round_trip.timed_out(r.window, cx.now, waited, earlier);
-        r.window.lost();
-        r.go_back();
-        r.restart_timer(cx.now, first);
-        cx.out.counters.go_backs += 1;
-    }
-}
-
-/// Returns opcode and target of the packet of a SEND or WRITE with this offset and length.
-#[inline]
-fn opcode_and_target(
-    path: &Path,
-    wqe: &Wqe,
-    (offset, length): (u32, u32),
-    last: bool,
-) -> (Opcode, Option<Reth>) {
-    let (remote, va, length, opcode) = match wqe.op {
-        // Each packet is a WRITE of its own, so all have one size, and a run continues from one request to the
-        // next. A First is longer and would end the run. The responder's message count is not used here.
-        Op::Write(remote) if path.agreement.has(Capabilities::WRITE_ONLY_RUNS) => {
-            let va = remote.address.wrapping_add(u64::from(offset));
-            (remote, va, length, Opcode::WriteOnly)
-        }
-        Op::Write(remote) | Op::WriteImm(remote, _) if offset == 0 => {
-            let opcode = wqe.opcode(true, last);
-            (remote, remote.address, wqe.length, opcode)
-        }
-        _ => return (wqe.opcode(offset == 0, last), None),
-    };
-    let rkey = remote.key;
-    (opcode, Some(Reth { va, rkey, length }))
-}
-
-fn atomic(op: Op) -> Option<(AtomicEth, Opcode)> {
-    match op {
-        Op::CompareSwap {
-            remote,
-            compare,
-            swap,
-        } => Some((
-            AtomicEth {
-                va: remote.address,
-                rkey: remote.key,
-                swap_or_add: swap,
-                compare,
-            },
-            Opcode::CompareSwap,
-        )),
-        Op::FetchAdd { remote, add } => Some((
-            AtomicEth {
-                va: remote.address,
-                rkey: remote.key,
-                swap_or_add: add,
-                compare: 0,
-            },
-            Opcode::FetchAdd,
-        )),
-        _ => None,
-    }
-}
-
-/// Returns the BTH of a datagram. PSNs of datagrams only count up; receivers do not check them.
-pub(super) fn datagram_header(opcode: Opcode, to: Qpn, psn: Psn, solicited: bool) -> Bth {
-    Bth {
-        solicited,
-        ..Bth::new(opcode as u8, to, psn)
     }
 }

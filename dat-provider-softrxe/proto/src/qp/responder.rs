@@ -252,6 +252,12 @@ impl Responder {
     pub(super) fn executed_one(&mut self) {
         self.reported = false;
         self.expect_after(1);
+        self.count_message();
+    }
+
+    /// Moves the MSN on by one, for a message that was executed; it has 24 bits.
+    #[inline]
+    pub(super) const fn count_message(&mut self) {
         self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
     }
 

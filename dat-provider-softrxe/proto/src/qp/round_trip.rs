@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
-use super::timer::{LONGEST, retransmission};
-use super::window::Window;
+use super::send_window::SendWindow;
+use super::timeout_lengths::{LONGEST, retransmission};
 use crate::psn::Psn;
 use crate::time::Time;
 
@@ -31,7 +31,7 @@ pub(super) struct RoundTrip {
     /// A packet that was sent once, and when.
     timed: Option<(Psn, Time)>,
     /// The window before the first timeout that was too short, and how long that one was.
-    before: Option<(Window, Duration)>,
+    before: Option<(SendWindow, Duration)>,
 }
 
 impl RoundTrip {
@@ -52,7 +52,13 @@ impl RoundTrip {
     }
 
     /// Records a timeout of length `waited`, after `retries` others in a row, at which the window was `window`.
-    pub(super) fn timed_out(&mut self, window: Window, now: Time, waited: Duration, retries: u32) {
+    pub(super) fn timed_out(
+        &mut self,
+        window: SendWindow,
+        now: Time,
+        waited: Duration,
+        retries: u32,
+    ) {
         if retries == 0 && !self.measures {
             self.before = Some((window, waited));
         }
@@ -89,7 +95,12 @@ impl RoundTrip {
     /// Records that everything before `to` was answered. Returns the window to restore if the timeouts were shorter than the round trip, so
     /// nothing shows that a packet was lost.
     #[inline]
-    pub(super) fn answered(&mut self, to: Psn, now: Time, configured: Duration) -> Option<Window> {
+    pub(super) fn answered(
+        &mut self,
+        to: Psn,
+        now: Time,
+        configured: Duration,
+    ) -> Option<SendWindow> {
         match self.timed {
             Some((psn, sent)) if psn.is_before(to) => self.measured(now.since(sent), configured),
             _ => None,
@@ -97,7 +108,7 @@ impl RoundTrip {
     }
 
     #[cold]
-    fn measured(&mut self, took: Duration, configured: Duration) -> Option<Window> {
+    fn measured(&mut self, took: Duration, configured: Duration) -> Option<SendWindow> {
         // Where packets are lost too, a longer timeout costs more than some that are too short. One short round trip does not make the timeout
         // short at once: round trips vary.
         self.first = (took * 3 / 2).max(self.first / 2).min(LONGEST);
@@ -130,7 +141,7 @@ mod tests {
 
     /// A timeout that was too short.
     fn too_short(of: &mut RoundTrip, waited: Duration) {
-        of.timed_out(Window::new(100), at(0), waited, 0);
+        of.timed_out(SendWindow::new(100), at(0), waited, 0);
         of.answered_again(at(60), FIRST);
     }
 
@@ -147,7 +158,7 @@ mod tests {
         assert_eq!(of.timeout(FIRST, 0), 4 * FIRST);
         // A packet that is sent again tells nothing.
         of.sent(Psn::new(2), at(0));
-        of.timed_out(Window::new(100), at(200), 4 * FIRST, 0);
+        of.timed_out(SendWindow::new(100), at(200), 4 * FIRST, 0);
         assert!(of.answered(Psn::new(2), at(210), FIRST).is_none());
         assert_eq!(of.timeout(FIRST, 0), 4 * FIRST);
         assert_eq!(trip(&mut of, 3, 300, 500), Some(16));
@@ -164,8 +175,8 @@ mod tests {
     #[test]
     fn a_timeout_after_a_loss_changes_nothing() {
         let mut of = RoundTrip::default();
-        of.timed_out(Window::new(100), at(50), FIRST, 0);
-        of.timed_out(Window::new(100), at(150), 2 * FIRST, 1);
+        of.timed_out(SendWindow::new(100), at(50), FIRST, 0);
+        of.timed_out(SendWindow::new(100), at(150), 2 * FIRST, 1);
         assert_eq!(of.timeout(FIRST, 0), FIRST);
         assert_eq!(trip(&mut of, 1, 0, 200), None);
         assert_eq!(of.timeout(FIRST, 0), FIRST);
@@ -174,7 +185,7 @@ mod tests {
     #[test]
     fn a_repetition_that_is_answered_soon_tells_of_a_short_path() {
         let mut of = RoundTrip::default();
-        of.timed_out(Window::new(100), at(50), FIRST, 0);
+        of.timed_out(SendWindow::new(100), at(50), FIRST, 0);
         of.answered_again(at(51), FIRST);
         of.answered_again(at(100), FIRST);
         assert_eq!(of.timeout(FIRST, 0), FIRST);

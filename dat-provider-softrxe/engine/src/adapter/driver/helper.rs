@@ -11,9 +11,10 @@ use dat_os::sleep::{Slept, on_readable};
 use dat_os::spin::Spin;
 use softrxe_proto::Time;
 
-use super::super::hub::{Hub, State};
+use super::super::hub::Hub;
+use super::super::state::State;
 use super::super::upcall::Upcall;
-use super::state::{MIN_SLEEP, Watcher, make_a_loop};
+use super::roles::{MIN_SLEEP, Watcher, make_a_loop};
 use crate::adaptive::oversubscription::{
     OVERSUBSCRIBED_POLL_SLEEP, PREEMPTED, REST_AFTER_YIELD, rest,
 };
@@ -28,8 +29,6 @@ const MAX_SKIPPED_ROUNDS: u32 = 8;
 const FIRST_WATCHED_SLEEP: Duration = Duration::from_micros(20);
 /// Largest spin budget of the helper after something arrived.
 const MAX_HELPER_SPIN: Duration = Duration::from_micros(30);
-/// How long a closing adapter waits for confirmations: a DREQ is sent three times in it.
-const CLOSING_TIME: Duration = Duration::from_millis(900);
 
 /// What the helper does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,60 +55,80 @@ struct Round {
     back_off_until: Option<Instant>,
 }
 
+impl Round {
+    /// Returns how long the helper may sleep before it has to try again what the port's holder did not take.
+    fn back_off(&self) -> Option<Duration> {
+        let end = self.back_off_until?;
+        Some(end.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// What the consumers' threads do, as a round finds it.
+#[derive(Clone, Copy)]
+struct Consumers {
+    /// A leader watches the descriptors.
+    leads: bool,
+    /// A thread other than the helper drives.
+    driven: bool,
+    /// The thread that polled has lost its processor, or does something else.
+    are_away: bool,
+    /// No thread has polled for a moment.
+    are_gone: bool,
+}
+
+/// What the helper thread keeps between its rounds.
+struct Helper {
+    /// Number of consumers' polls at the last round.
+    polls: u32,
+    spin: Spin,
+    /// The last spin that found nothing: how long it was, and when it began.
+    missed_spin: Option<(Duration, Instant)>,
+    /// The time slice that the thread requested last.
+    slice: Slice,
+    /// The thread does not preempt the thread that wakes it.
+    lets_wakers_run: bool,
+}
+
+impl Helper {
+    fn new() -> Self {
+        Self {
+            polls: 0,
+            spin: Spin::new(MAX_HELPER_SPIN, processors()),
+            missed_spin: None,
+            slice: Slice::Default,
+            lets_wakers_run: false,
+        }
+    }
+
+    /// Requests `slice` for the helper thread, unless it has that.
+    fn request(&mut self, slice: Slice) {
+        if std::mem::replace(&mut self.slice, slice) != slice
+            && let Err(error) = slice.request()
+        {
+            tracing::debug!(%error, "sched_setattr refused a time slice of {slice:?} length");
+        }
+    }
+
+    /// Makes the helper thread one that does not preempt the thread that wakes it, or an ordinary one again.
+    fn let_wakers_run(&mut self, on: bool) {
+        if std::mem::replace(&mut self.lets_wakers_run, on) != on
+            && let Err(error) = schedule::let_wakers_run(on)
+        {
+            tracing::debug!(%error, "sched_setattr refused a scheduling policy");
+        }
+    }
+}
+
 impl Hub {
     /// Runs the helper thread until [`end`](Self::end) is called.
     pub(crate) fn run(self: &Arc<Self>) {
         self.help();
-        self.close();
-        // No thread runs upcalls any more. Requests among them are refused without the lock.
-        let left = std::mem::take(&mut self.state.lock().pending.upcalls);
-        for upcall in left {
-            if let Upcall::Request(_, request) = upcall {
-                self.refuse(request.id, request.datagram.is_some(), &[]);
-            }
-        }
-    }
-
-    /// Waits until the peers have confirmed the end of their connections, for at most [`CLOSING_TIME`]: once this process is gone,
-    /// no process repeats a lost DREQ.
-    fn close(&self) {
-        let end = Instant::now() + CLOSING_TIME;
-        loop {
-            self.wakers.helper.clear();
-            self.take_over_port();
-            let due = {
-                let mut state = self.state.lock();
-                let now = clock::now();
-                state.disarm();
-                state.near.hear();
-                self.reap_peers_at_close(&mut state, now);
-                state.receive(now, true);
-                state.transmit(now, false);
-                if !state.engine.is_leaving() {
-                    return;
-                }
-                if !state.arm(now) {
-                    continue;
-                }
-                state.engine.poll_timeout()
-            };
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            let due = due.map_or(left, |at| at.since(clock::now()).max(MIN_SLEEP));
-            let _ = self
-                .descriptors
-                .sleep_or_wake(&self.wakers.helper, Some(due.min(left)));
-        }
+        self.leave_peers();
+        self.refuse_requests();
     }
 
     fn help(self: &Arc<Self>) {
-        let mut polls = 0;
-        let mut spin = Spin::new(MAX_HELPER_SPIN, processors());
-        let mut slept: Option<(Duration, Instant)> = None;
-        let mut requested = Slice::Default;
-        let mut rested = false;
+        let mut helper = Helper::new();
         schedule::sleep_exactly();
         loop {
             let woken = Instant::now();
@@ -123,74 +142,66 @@ impl Hub {
             self.reap_peers();
             // A leader that holds the lock runs all upcalls, and wakes the helper for what it leaves.
             let upcall_lock = self.upcall_lock.try_lock();
-            let Round {
-                upcalls,
-                plan,
-                busy,
-                mut may_sleep,
-                oversubscribed,
-                hung_up,
-                back_off_until,
-            } = self.round(upcall_lock.is_some(), &mut polls, &mut spin, &mut slept);
+            let mut round = self.round(upcall_lock.is_some(), &mut helper);
+            let upcalls = std::mem::take(&mut round.upcalls);
             let idle = upcalls.is_empty();
             for upcall in upcalls {
                 self.run_upcall(upcall);
             }
             drop(upcall_lock);
-            if oversubscribed && std::mem::replace(&mut requested, Slice::Short) != Slice::Short {
-                request(Slice::Short);
+            if round.oversubscribed {
+                helper.request(Slice::Short);
             }
-            if !idle || hung_up {
+            if !idle || round.hung_up {
                 continue;
             }
             // Where a leader gives up the lead, its thread is to return from its wait before this one gets the processor.
-            let rests = plan == Plan::SleepUntilWoken;
-            if std::mem::replace(&mut rested, rests) != rests {
-                let_wakers_run(rests);
-            }
-            let back_off =
-                || back_off_until.map(|end| end.saturating_duration_since(Instant::now()));
-            match plan {
+            helper.let_wakers_run(round.plan == Plan::SleepUntilWoken);
+            match round.plan {
                 Plan::SleepFor(limit) => self.sleep_beside_polls(limit),
                 Plan::SleepUntilWoken => {
-                    let _ = on_readable([self.wakers.helper.as_raw_fd()], back_off());
+                    let _ = on_readable([self.wakers.helper.as_raw_fd()], round.back_off());
                 }
-                Plan::Watch(due) => {
-                    if busy && oversubscribed {
-                        // Sleeps on the eventfd only, so packets do not wake it early: it would then run at the next scheduler tick.
-                        let rest = rest(woken.elapsed());
-                        let _ = on_readable([self.wakers.helper.as_raw_fd()], Some(rest));
-                        continue;
-                    }
-                    if busy {
-                        let (begin, spun) = (Instant::now(), spin.budget());
-                        let found = self.spin(spun);
-                        if begin.elapsed() >= spun + PREEMPTED {
-                            let mut state = self.state.lock();
-                            state.driver.oversubscription.preempted(clock::now());
-                            drop(state);
-                            let helper = self.wakers.helper.as_raw_fd();
-                            let _ = on_readable([helper], Some(REST_AFTER_YIELD));
-                            continue;
-                        }
-                        if std::mem::replace(&mut requested, Slice::Default) != Slice::Default {
-                            request(Slice::Default);
-                        }
-                        if found {
-                            spin.hit();
-                            continue;
-                        }
-                        slept = Some((spun, begin));
-                        may_sleep = self.state.lock().arm(clock::now());
-                    }
-                    let due = due.map(|at| at.since(clock::now()).max(MIN_SLEEP));
-                    let limit = [due, back_off()].into_iter().flatten().min();
-                    if may_sleep {
-                        let _ = self.descriptors.sleep_or_wake(&self.wakers.helper, limit);
-                    }
-                }
+                Plan::Watch(due) => self.watch(&mut helper, &round, woken, due),
             }
         }
+    }
+
+    /// Sleeps on the descriptors until `due`. If something arrived in the round, which began at `woken`, the helper spins first, or rests where
+    /// processors are few.
+    fn watch(&self, helper: &mut Helper, round: &Round, woken: Instant, due: Option<Time>) {
+        if round.busy && round.oversubscribed {
+            // Sleeps on the eventfd only, so packets do not wake it early: it would then run at the next scheduler tick.
+            return self.rest(rest(woken.elapsed()));
+        }
+        let mut may_sleep = round.may_sleep;
+        if round.busy {
+            let (begin, spun) = (Instant::now(), helper.spin.budget());
+            let found = self.spin(spun);
+            if begin.elapsed() >= spun + PREEMPTED {
+                let mut state = self.state.lock();
+                state.driver.oversubscription.preempted(clock::now());
+                drop(state);
+                return self.rest(REST_AFTER_YIELD);
+            }
+            helper.request(Slice::Default);
+            if found {
+                helper.spin.hit();
+                return;
+            }
+            helper.missed_spin = Some((spun, begin));
+            may_sleep = self.state.lock().arm(clock::now());
+        }
+        let due = due.map(|at| at.since(clock::now()).max(MIN_SLEEP));
+        let limit = [due, round.back_off()].into_iter().flatten().min();
+        if may_sleep {
+            let _ = self.descriptors.sleep_or_wake(&self.wakers.helper, limit);
+        }
+    }
+
+    /// Sleeps for `limit`, unless another thread wakes it. Packets do not.
+    fn rest(&self, limit: Duration) {
+        let _ = on_readable([self.wakers.helper.as_raw_fd()], Some(limit));
     }
 
     /// Sleeps for `limit`, unless it is woken, and some times more while a consumer goes on polling in a loop. A round has nothing to do then, and
@@ -208,42 +219,13 @@ impl Hub {
         }
     }
 
-    /// Receives and transmits, unless another thread drives, takes the upcalls that the helper is to run, and plans what it does
-    /// next. `polls` is the number of polls at the last round.
-    fn round(
-        &self,
-        runs_upcalls: bool,
-        polls: &mut u32,
-        spin: &mut Spin,
-        slept: &mut Option<(Duration, Instant)>,
-    ) -> Round {
+    /// Receives and transmits, unless another thread drives, takes the upcalls that the helper is to run, and plans what it does next.
+    fn round(&self, runs_upcalls: bool, helper: &mut Helper) -> Round {
         let mut state = self.state.lock();
         let now = clock::now();
         let oversubscribed = state.driver.oversubscription.is_present(now);
-        let is_polling = state.driver.empty_polls.is_polling(now);
-        let is_away = state.driver.empty_polls.is_away(now);
-        let watched = state.notices.any_watched();
-        let roles = &mut state.driver.roles;
-        roles.helper_woken = false;
-        roles.helper_rests = false;
-        // A few polls are no loop: the consumer may only read its memory now, and wait for what no other thread receives.
-        // The last leader sent no acknowledgements, so polls before the end of its lead do not count either.
-        let since = roles.lead_ended.take().unwrap_or(*polls);
-        let polled = make_a_loop(roles.polls.wrapping_sub(since), watched);
-        // A consumer that has yielded goes on polling, unless it does not get its processor back: a thread that sleeps on a CNO, or a
-        // peer, must not wait for it.
-        let gives_way = self.give_way.load(Ordering::Relaxed) != 0 && is_polling;
-        let leads = roles.watcher == Watcher::Leader;
-        // A consumer that is likely to read its memory has left the loop as soon as it makes no call.
-        let is_gone = state.driver.memory_reads.is_gone(now);
-        let left = is_gone && state.driver.memory_reads.is_likely();
-        let driven = polled && !left || gives_way || leads;
-        let slept_for = state.driver.roles.helper_slept_for;
-        if polled && !is_gone && slept_for >= POLL_SLEEP {
-            state.driver.memory_reads.polled_on();
-        }
-        // The sleeps beside a consumer that polls are long. Its peers do not wait for one more while it has no processor.
-        let is_away = is_away && !gives_way && !leads;
+        let consumers = self.consumers(&mut state, now, helper.polls);
+        let Consumers { leads, driven, .. } = consumers;
         if !leads {
             state.disarm();
         }
@@ -251,18 +233,18 @@ impl Hub {
             state.expect_ends(now);
         }
         let hung_up = !leads && state.near.hear();
-        let roles = &mut state.driver.roles;
-        *polls = roles.polls;
+        helper.polls = state.driver.roles.polls;
         let mut busy = false;
-        if !driven || is_away {
+        if !driven || consumers.are_away {
             let received = state.receive(now, true);
-            if received && is_gone && !slept_for.is_zero() && !oversubscribed {
+            let has_slept = !state.driver.roles.helper_slept_for.is_zero();
+            if received && consumers.are_gone && has_slept && !oversubscribed {
                 state.driver.memory_reads.left_alone();
             }
             if !driven {
                 busy = received;
-                if let (true, Some((spun, since))) = (busy, slept.take()) {
-                    spin.missed(spun, since.elapsed());
+                if let (true, Some((spun, since))) = (busy, helper.missed_spin.take()) {
+                    helper.spin.missed(spun, since.elapsed());
                 }
             }
             state.transmit(now, false);
@@ -292,6 +274,38 @@ impl Hub {
             oversubscribed,
             hung_up,
             back_off_until: state.peers.back_off_until(),
+        }
+    }
+
+    /// Returns what the consumers' threads have done since the last round, when they had polled `polls` times. The roles begin a new round.
+    fn consumers(&self, state: &mut State, now: Time, polls: u32) -> Consumers {
+        let is_polling = state.driver.empty_polls.is_polling(now);
+        let is_away = state.driver.empty_polls.is_away(now);
+        let watched = state.notices.any_watched();
+        let roles = &mut state.driver.roles;
+        roles.helper_woken = false;
+        roles.helper_rests = false;
+        // A few polls are no loop: the consumer may only read its memory now, and wait for what no other thread receives.
+        // The last leader sent no acknowledgements, so polls before the end of its lead do not count either.
+        let since = roles.lead_ended.take().unwrap_or(polls);
+        let polled = make_a_loop(roles.polls.wrapping_sub(since), watched);
+        let (leads, slept_for) = (roles.watcher == Watcher::Leader, roles.helper_slept_for);
+        // A consumer that has yielded goes on polling, unless it does not get its processor back: a thread that sleeps on a CNO, or a
+        // peer, must not wait for it.
+        let gives_way = self.give_way.load(Ordering::Relaxed) != 0 && is_polling;
+        // A consumer that is likely to read its memory has left the loop as soon as it makes no call.
+        let memory_reads = &mut state.driver.memory_reads;
+        let is_gone = memory_reads.is_gone(now);
+        let left = is_gone && memory_reads.is_likely();
+        if polled && !is_gone && slept_for >= POLL_SLEEP {
+            memory_reads.polled_on();
+        }
+        Consumers {
+            leads,
+            driven: polled && !left || gives_way || leads,
+            // The sleeps beside a consumer that polls are long. Its peers do not wait for one more while it has no processor.
+            are_away: is_away && !gives_way && !leads,
+            are_gone: is_gone,
         }
     }
 
@@ -357,445 +371,5 @@ fn plan(state: &mut State, driven: bool, oversubscribed: bool) -> Plan {
     Plan::Watch(roles.wakes_at)
 }
 
-/// Makes the helper thread one that does not preempt the thread that wakes it, or an ordinary one again.
-fn let_wakers_run(on: bool) {
-    if let Err(error) = schedule::let_wakers_run(on) {
-        tracing::debug!(%error, "sched_setattr refused a scheduling policy");
-    }
-}
-
-/// Requests `slice` for the helper thread.
-fn request(slice: Slice) {
-    if let Err(error) = slice.request() {
-        tracing::debug!(%error, "sched_setattr refused a time slice of {slice:?} length");
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use std::fs::File;
-    use std::net::UdpSocket;
-    use std::os::unix::fs::FileExt;
-    use std::sync::atomic::AtomicBool;
-
-    use dat_core::transport::Token;
-    use softrxe_near::agreement::{Agreed, Bell, Dial, Door, End, Offer};
-    use softrxe_near::layout::CONTROL;
-    use softrxe_near::{Channel, LARGE_RING};
-    use softrxe_proto::{Completion, CqId, Occupancy, SidrRequest, service_id};
-
-    use super::*;
-    use crate::adapter::poll_turns::{AfterPoll, PollTurns};
-    use crate::adapter::ports::cm_address;
-    use crate::adaptive::oversubscription::Oversubscription;
-    use crate::transport::open::test_hub;
-
-    /// Decides whether processors are few, whatever the scheduler does to the test.
-    fn set_crowded(hub: &Hub, crowded: bool) {
-        let oversubscription = &mut hub.state.lock().driver.oversubscription;
-        *oversubscription = Oversubscription::default();
-        if crowded {
-            oversubscription.preempted(clock::now() + Duration::from_secs(60));
-        }
-    }
-
-    /// What the helper plans after `count` polls of a consumer that found nothing; `polls` as in [`Hub::round`].
-    fn plan_if_crowded(hub: &Hub, crowded: bool, cq: CqId, count: u32, polls: &mut u32) -> Plan {
-        let turns = PollTurns::new(Occupancy::default());
-        for _ in 0..count {
-            let (found, _) = hub.poll(cq, &turns, &mut [Completion::default()]);
-            assert_eq!(found, 0);
-        }
-        set_crowded(hub, crowded);
-        let mut spin = Spin::new(MAX_HELPER_SPIN, 1);
-        hub.round(true, polls, &mut spin, &mut None).plan
-    }
-
-    /// The same on a machine with processors enough.
-    fn plan_after(hub: &Hub, cq: CqId, count: u32, polls: &mut u32) -> Plan {
-        plan_if_crowded(hub, false, cq, count, polls)
-    }
-
-    fn cq(hub: &Hub, watched: bool) -> CqId {
-        let mut state = hub.state.lock();
-        let cq = state.engine.create_cq().unwrap();
-        state.notices.add_cq(cq, Token(1));
-        state.notices.watch(cq, watched);
-        cq
-    }
-
-    /// Empty dequeues before poll(2) on a CNO's descriptor: only the helper can wake that consumer.
-    #[test]
-    fn the_helper_watches_a_watched_queue_though_its_consumer_polls_before_it_sleeps() {
-        let hub = test_hub("127.77.5.3");
-        let (cq, mut polls) = (cq(&hub, true), 0);
-        for _ in 0..20 {
-            let plan = plan_after(&hub, cq, 8, &mut polls);
-            assert!(matches!(plan, Plan::Watch(_)), "{plan:?}");
-        }
-    }
-
-    #[test]
-    fn the_helper_sleeps_while_a_consumer_polls_a_watched_queue_in_a_loop_each_time_longer() {
-        let hub = test_hub("127.77.5.4");
-        let (cq, mut polls) = (cq(&hub, true), 0);
-        for sleep in [20, 40, 80, 160, 320, 640, 1000, 1000] {
-            let plan = plan_after(&hub, cq, 64, &mut polls);
-            assert_eq!(plan, Plan::SleepFor(Duration::from_micros(sleep)));
-        }
-        let plan = plan_after(&hub, cq, 1, &mut polls);
-        assert!(matches!(plan, Plan::Watch(_)), "{plan:?}");
-        let plan = plan_after(&hub, cq, 64, &mut polls);
-        assert_eq!(plan, Plan::SleepFor(FIRST_WATCHED_SLEEP));
-    }
-
-    #[test]
-    fn eight_polls_are_a_loop_if_no_queue_is_watched() {
-        let hub = test_hub("127.77.5.5");
-        let (unwatched, mut polls) = (cq(&hub, false), 0);
-        let plan = plan_after(&hub, unwatched, 8, &mut polls);
-        assert_eq!(plan, Plan::SleepFor(POLL_SLEEP));
-        // A watch that has led to its notification, or whose queue is gone, counts no more.
-        let [notified, removed] = [cq(&hub, true), cq(&hub, true)];
-        {
-            let notices = &mut hub.state.lock().notices;
-            assert_eq!(notices.take_watched(notified), Some(Token(1)));
-            notices.remove_cq(removed);
-        }
-        let plan = plan_after(&hub, unwatched, 8, &mut polls);
-        assert_eq!(plan, Plan::SleepFor(POLL_SLEEP));
-    }
-
-    /// Where processors are few, a consumer that goes on polling is left alone for longer each time.
-    #[test]
-    fn the_helpers_sleeps_grow_beside_a_consumer_that_polls_on_a_crowded_machine() {
-        let hub = test_hub("127.77.5.14");
-        let (cq, mut polls) = (cq(&hub, false), 0);
-        let mut plan_after = |count| plan_if_crowded(&hub, true, cq, count, &mut polls);
-        for _ in 0..2 {
-            for micros in [100, 200, 400, 800, 1000, 1000] {
-                let sleep = Plan::SleepFor(Duration::from_micros(micros));
-                assert_eq!(plan_after(8), sleep);
-            }
-            assert!(matches!(plan_after(0), Plan::Watch(_)));
-        }
-    }
-
-    /// The scheduler takes the processor from a consumer in the middle of its loop.
-    #[test]
-    fn the_helper_receives_for_a_consumer_that_polled_and_is_away() {
-        let hub = test_hub("127.77.5.15");
-        let (cq, mut polls) = (cq(&hub, false), 0);
-        let turns = PollTurns::new(Occupancy::default());
-        for _ in 0..8 {
-            hub.poll(cq, &turns, &mut [Completion::default()]);
-        }
-        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
-        sender.send_to(b"no packet", ("127.77.5.15", 4791)).unwrap();
-        std::thread::sleep(2 * PREEMPTED);
-        set_crowded(&hub, false);
-        let mut spin = Spin::new(MAX_HELPER_SPIN, 1);
-        let plan = hub.round(true, &mut polls, &mut spin, &mut None).plan;
-        assert_eq!(plan, Plan::SleepFor(POLL_SLEEP));
-        assert_eq!(hub.state.lock().engine.counters().malformed, 1);
-    }
-
-    /// Programs of one-sided communication poll for their own completions, and then read the memory that a peer writes to.
-    #[test]
-    fn the_helper_watches_soon_after_a_consumer_that_reads_its_memory_has_left_its_loop() {
-        let hub = test_hub("127.77.5.16");
-        let (cq, mut polls) = (cq(&hub, false), 0);
-        let mut spin = Spin::new(MAX_HELPER_SPIN, 1);
-        assert_eq!(
-            plan_after(&hub, cq, 8, &mut polls),
-            Plan::SleepFor(POLL_SLEEP)
-        );
-        hub.state.lock().driver.memory_reads.left_alone();
-        hub.state.lock().driver.memory_reads.left_alone();
-        let turns = PollTurns::new(Occupancy::default());
-        for _ in 0..8 {
-            hub.poll(cq, &turns, &mut [Completion::default()]);
-        }
-        std::thread::sleep(PREEMPTED);
-        let plan = hub.round(true, &mut polls, &mut spin, &mut None).plan;
-        assert!(matches!(plan, Plan::Watch(_)), "{plan:?}");
-        assert_eq!(hub.state.lock().driver.roles.watcher, Watcher::Helper);
-    }
-
-    /// A waiter polls before it sleeps, and a consumer may compute between its polls.
-    #[test]
-    fn time_without_a_yield_shows_no_thread_that_computes() {
-        let hub = test_hub("127.77.5.12");
-        let (cq, turns) = (cq(&hub, false), PollTurns::new(Occupancy::default()));
-        let poll = || hub.poll(cq, &turns, &mut [Completion::default()]).1;
-        for _ in 0..3 {
-            let mut state = hub.state.lock();
-            state.driver.oversubscription.preempted(clock::now());
-            drop(state);
-            // It does not do what it is told after each.
-            let told = [(); 128].map(|()| poll());
-            assert!(!told.contains(&AfterPoll::Pause));
-            let _ = (0..4).any(|_| poll() == AfterPoll::GiveWay);
-            std::thread::sleep(Duration::from_millis(15));
-        }
-    }
-
-    /// The consumer has yielded to threads that compute for many slices.
-    #[test]
-    fn the_helper_takes_over_from_a_consumer_that_does_not_come_back_from_a_yield() {
-        let hub = test_hub("127.77.5.13");
-        let (cq, mut polls) = (cq(&hub, true), 0);
-        hub.give_way.store(1, Ordering::Relaxed);
-        plan_after(&hub, cq, 64, &mut polls);
-        std::thread::sleep(Duration::from_millis(2));
-        let plan = plan_after(&hub, cq, 0, &mut polls);
-        assert!(matches!(plan, Plan::Watch(_)), "{plan:?}");
-    }
-
-    fn round(hub: &Hub) -> Round {
-        let mut spin = Spin::new(MAX_HELPER_SPIN, 1);
-        hub.round(true, &mut 0, &mut spin, &mut None)
-    }
-
-    /// Adds a channel to the engine in `slot` of `ip`.
-    fn add(hub: &Hub, peer: End, channel: Channel, bell: Option<Bell>) {
-        let State { engine, near, .. } = &mut *hub.state.lock();
-        let name = (peer.ip, peer.slot);
-        let now = clock::now();
-        bell.iter().for_each(|bell| near.watch(bell).unwrap());
-        near.add(engine, now, name, (peer.guid, 4791), channel, bell)
-            .unwrap();
-    }
-
-    fn end(address: &str, slot: u16) -> End {
-        let ip = address.parse().unwrap();
-        End {
-            ip,
-            slot,
-            guid: slot.into(),
-        }
-    }
-
-    /// A program without the header of datagram endpoints, such as udaddy, asks for one. No upcall follows, after which the helper would
-    /// send the answer.
-    #[test]
-    fn a_lookup_that_is_refused_without_an_upcall_is_answered_at_once() {
-        let [asker, hub] = ["127.77.5.18", "127.77.5.19"].map(test_hub);
-        let service_id = service_id::udp(7);
-        hub.state.lock().engine.listen(service_id).unwrap();
-        asker.with(|state, now| {
-            let query = SidrRequest {
-                remote: cm_address(hub.address()),
-                service_id,
-                source_port: 0,
-                private_data: &[],
-                timeout: None,
-            };
-            state.engine.sidr_request(now, &query).unwrap();
-        });
-        let heard = (0..3000).any(|_| {
-            std::thread::sleep(Duration::from_millis(1));
-            let round = round(&hub);
-            assert!(round.upcalls.is_empty());
-            round.busy
-        });
-        assert!(heard);
-        assert!(!hub.state.lock().engine.has_datagrams());
-    }
-
-    /// A close that comes while the helper begins a round. The helper would sleep for ever if it took the wake-up first.
-    #[test]
-    fn the_helper_ends_whenever_it_is_told_to() {
-        for round in 0..1500 {
-            let hub = test_hub("127.77.5.9");
-            let helper = Arc::clone(&hub);
-            let thread = std::thread::spawn(move || helper.run());
-            let begin = Instant::now();
-            while begin.elapsed() < Duration::from_nanos(round * 100) {
-                std::hint::spin_loop();
-            }
-            hub.end();
-            thread.join().unwrap();
-        }
-    }
-
-    /// Returns how many sleeps there were besides the first one.
-    fn further_sleeps(hub: &Hub, limit: Duration) -> u64 {
-        let before = hub.helper_runs.load(Ordering::Relaxed);
-        hub.sleep_beside_polls(limit);
-        hub.helper_runs.load(Ordering::Relaxed) - before
-    }
-
-    #[test]
-    fn the_helper_leaves_a_consumer_that_polls_in_a_loop_alone() {
-        let hub = test_hub("127.77.5.25");
-        assert_eq!(further_sleeps(&hub, POLL_SLEEP), 0, "no consumer polls");
-        let end = AtomicBool::new(false);
-        let [left_alone, short, woken] = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !end.load(Ordering::Relaxed) {
-                    let _state = hub.state.lock();
-                    hub.state.poll_receives();
-                }
-            });
-            // The thread may have no processor for some sleeps.
-            let most = u64::from(MAX_SKIPPED_ROUNDS);
-            let mut all = (0..10_000).map(|_| further_sleeps(&hub, POLL_SLEEP));
-            let left_alone = all.find(|sleeps| *sleeps == most);
-            let short = further_sleeps(&hub, POLL_SLEEP / 2);
-            hub.wakers.helper.signal();
-            let woken = further_sleeps(&hub, POLL_SLEEP);
-            end.store(true, Ordering::Relaxed);
-            [left_alone, Some(short), Some(woken)]
-        });
-        assert!(left_alone.is_some());
-        assert_eq!((short, woken), (Some(0), Some(0)));
-    }
-
-    /// The channel ends while a thread prepares its sleep. The engine then has events, of which no descriptor tells.
-    #[test]
-    fn no_thread_sleeps_beside_the_end_of_a_channel_that_breaks_the_protocol() {
-        let hub = test_hub("127.77.5.6");
-        let (channel, memory) = Channel::create(LARGE_RING).unwrap();
-        add(&hub, end("127.77.5.6", 1), channel, None);
-        assert!(round(&hub).may_sleep);
-        let memory = File::from(memory);
-        let secret_of_the_second_ring = (CONTROL + LARGE_RING) as u64;
-        let mut secret = [0; 8];
-        memory
-            .read_exact_at(&mut secret, secret_of_the_second_ring)
-            .unwrap();
-        // A record of no length: its seal is the secret with the last bit set.
-        let seal = u64::from_ne_bytes(secret) | 1;
-        let data = secret_of_the_second_ring + CONTROL as u64;
-        memory.write_all_at(&seal.to_ne_bytes(), data).unwrap();
-        let mut state = hub.state.lock();
-        let now = clock::now();
-        assert!(!state.arm(now), "a record is there");
-        state.receive(now, false);
-        assert_eq!(state.near.count(), 0);
-        assert!(!state.arm(now), "the channel has ended");
-        assert!(state.arm(now), "once");
-    }
-
-    /// A thread sleeps as the leader while another one accepts a request for datagrams. The new channel's peer finds the flag of a thread
-    /// that is awake, so its datagrams would wake no thread.
-    #[test]
-    fn a_channel_that_comes_while_a_leader_sleeps_wakes_it() {
-        let hub = test_hub("127.77.5.10");
-        let peer = end("127.77.5.11", 1);
-        let name = (peer.ip, peer.slot);
-        let mut door = Door::listen(peer).unwrap();
-        {
-            let mut state = hub.state.lock();
-            let now = clock::now();
-            assert!(state.driver.roles.take_lead(None, &hub.wakers));
-            assert!(state.arm(now));
-            let (near_dial, mut context) = state.near_parts(now);
-            near_dial.dial_for_datagrams(&mut context, name);
-        }
-        let answered = door
-            .take()
-            .unwrap()
-            .answer(Offer::new(LARGE_RING, 4791), |_| Ok(()))
-            .unwrap();
-        hub.await_channel_for_datagrams(name);
-        assert_eq!(hub.state.lock().near.count(), 1);
-        let mut sender = answered.channel.sender;
-        sender.space().unwrap();
-        sender.commit(&[1], 24, 0);
-        let leader = hub.wakers.leader.as_raw_fd();
-        let wakes = on_readable([leader], Some(Duration::ZERO)) == Slept::Woken;
-        assert!(sender.publish() || wakes);
-    }
-
-    /// No thread sleeps on the descriptors. Datagrams for the peer would go to a ring without a reader.
-    #[test]
-    fn the_helper_hears_of_the_end_of_a_channel_while_a_consumer_polls_in_a_loop() {
-        let hub = test_hub("127.77.5.16");
-        let ends = [1, 2].map(|slot| end("127.77.5.17", slot));
-        let offer = Offer::new(LARGE_RING, 4791);
-        let mut door = Door::listen(ends[0]).unwrap();
-        let mut dial = Dial::start(ends[1], ends[0], offer).unwrap();
-        let answered = door.take().unwrap().answer(offer, |_| Ok(())).unwrap();
-        let Agreed { channel, bell, .. } = dial.poll().unwrap().unwrap();
-        add(&hub, ends[0], channel, Some(bell));
-        let (cq, mut polls) = (cq(&hub, false), 0);
-        let turns = PollTurns::new(Occupancy::default());
-        let mut hears = || {
-            for _ in 0..8 {
-                hub.poll(cq, &turns, &mut [Completion::default()]);
-            }
-            let mut spin = Spin::new(MAX_HELPER_SPIN, 1);
-            let round = hub.round(true, &mut polls, &mut spin, &mut None);
-            assert!(matches!(round.plan, Plan::SleepFor(_)), "{:?}", round.plan);
-            round.hung_up
-        };
-        assert!(!hears());
-        drop(answered);
-        let heard = (0..3000).any(|_| {
-            std::thread::sleep(Duration::from_millis(1));
-            hears()
-        });
-        assert!(heard);
-        hub.reap_peers();
-        assert_eq!(hub.state.lock().near.count(), 0);
-    }
-
-    /// A leader hears of the end of a process while the helper breaks the connections to it. The next process with that slot calls before the
-    /// helper takes what the leader has heard.
-    #[test]
-    fn the_end_of_a_channel_is_not_taken_for_that_of_the_next_one_to_its_slot() {
-        let hub = test_hub("127.77.5.23");
-        let ends = [1, 2].map(|slot| end("127.77.5.24", slot));
-        let offer = Offer::new(LARGE_RING, 4791);
-        let mut door = Door::listen(ends[0]).unwrap();
-        let mut connect = || {
-            let mut dial = Dial::start(ends[1], ends[0], offer).unwrap();
-            let answered = door.take().unwrap().answer(offer, |_| Ok(())).unwrap();
-            let Agreed { channel, bell, .. } = dial.poll().unwrap().unwrap();
-            add(&hub, ends[0], channel, Some(bell));
-            answered
-        };
-        drop(connect());
-        let heard = (0..3000).any(|_| {
-            std::thread::sleep(Duration::from_millis(1));
-            round(&hub).hung_up
-        });
-        assert!(heard);
-        {
-            let State { engine, near, .. } = &mut *hub.state.lock();
-            near.remove(engine, clock::now(), (ends[0].ip, ends[0].slot));
-        }
-        let _next = connect();
-        hub.reap_peers();
-        assert_eq!(hub.state.lock().near.count(), 1);
-    }
-
-    #[test]
-    fn the_helper_reaps_a_peer_whose_channel_alone_ends_before_it_sleeps() {
-        let hub = test_hub("127.77.5.7");
-        let ends = [1, 2].map(|slot| end("127.77.5.8", slot));
-        let mut door = Door::listen(ends[0]).unwrap();
-        let mut dial = Dial::start(ends[1], ends[0], Offer::new(LARGE_RING, 4791)).unwrap();
-        let answered = door
-            .take()
-            .unwrap()
-            .answer(Offer::new(LARGE_RING, 4791), |_| Ok(()))
-            .unwrap();
-        let Agreed { channel, bell, .. } = dial.poll().unwrap().unwrap();
-        add(&hub, ends[0], channel, Some(bell));
-        let first = round(&hub);
-        assert!(first.may_sleep && !first.hung_up);
-        drop(answered);
-        // A test beside this one may fork. The child then holds the other end until it exits.
-        let heard = (0..3000).any(|_| {
-            std::thread::sleep(Duration::from_millis(1));
-            round(&hub).hung_up
-        });
-        assert!(heard);
-        hub.reap_peers();
-        assert_eq!(hub.state.lock().near.count(), 0);
-        assert!(!round(&hub).hung_up);
-    }
-}
+mod tests;

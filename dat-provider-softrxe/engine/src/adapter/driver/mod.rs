@@ -16,6 +16,9 @@
 //! call, at the latest when the helper ends its sleep, or when a datagram wakes the thread that watches the descriptors. A poll that
 //! [steps back](super::poll_turns) leaves it to the threads that use the lock.
 
+mod closing;
 pub(crate) mod consumer;
 pub(crate) mod helper;
+pub(crate) mod roles;
 pub(crate) mod state;
+pub(crate) mod waiter;

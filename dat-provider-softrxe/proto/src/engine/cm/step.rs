@@ -1,10 +1,12 @@
-//! Steps of connections: executes the actions of the state table, and keeps deadlines.
+//! Steps of connections: executes the actions of the state table, sends messages and repeats them.
 
-use super::Engine;
-use super::timers::Owner;
+use std::time::Duration;
+
+use super::super::Engine;
+use super::super::timers::Owner;
 use crate::cm::connection::{
-    Connection, LastReceived, MAD_DATAGRAM, Mad, PROBE_PACKET, SERVICE_TIMEOUT, mtu_code,
-    request_lifetime, request_lifetime_after_mra, timeout_of,
+    Connection, LastReceived, MAD_DATAGRAM, Mad, PROBE_PACKET, SERVICE_TIMEOUT, request_lifetime,
+    request_lifetime_after_mra, timeout_of,
 };
 use crate::cm::state::{Action, Input, State};
 use crate::event::{CmEvent, CmEventKind, CmId, Event, Forwarded, RejectReason};
@@ -12,17 +14,13 @@ use crate::memory::Memory;
 use crate::psn::Qpn;
 use crate::qp::Qp;
 use crate::time::Time;
-use crate::wire::MadHeader;
-use crate::wire::cm::Req;
 
 /// Longest pause between repetitions.
-const LONGEST_RETRY: std::time::Duration = std::time::Duration::from_secs(4);
-/// First pause before a REQ is sent again to a service without a listener; doubles.
-const REFUSED_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+const LONGEST_RETRY: Duration = Duration::from_secs(4);
 /// Part of a peer's allowance that is reserved for eight probes.
 const PROBE_ALLOWANCE: u32 = 8 * PROBE_PACKET;
 /// Time for which an ended connection repeats its last message.
-pub(super) const TIME_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
+pub(super) const TIME_WAIT: Duration = Duration::from_secs(2);
 
 /// Repetitions of a request that was passed on that raise an event, at most. A peer repeats a REQ 15 times; nothing else bounds what a
 /// program that does not take the events has to keep.
@@ -45,7 +43,7 @@ pub(super) struct Details<'a> {
 
 impl<M: Memory> Engine<M> {
     /// Executes a step for an input without details.
-    pub(super) fn cm_step(&mut self, now: Time, id: u32, input: Input) {
+    pub(in crate::engine) fn cm_step(&mut self, now: Time, id: u32, input: Input) {
         self.cm_step_with(now, id, input, &Details::default());
     }
 
@@ -79,14 +77,19 @@ impl<M: Memory> Engine<M> {
             return;
         };
         self.cm.set_state(id, next);
-        if next == state {
-            return;
+        if next != state {
+            let refuses = step.actions.contains(&Action::SendRej);
+            self.entered(now, id, (state, next), refuses);
         }
+    }
+
+    /// Does what follows from a change of the state: sets the deadline, releases what the state does not need. `refuses`: the step sent a REJ.
+    fn entered(&mut self, now: Time, id: u32, (state, next): (State, State), refuses: bool) {
         let Some(c) = self.cm.get_mut(id) else { return };
         match next {
             // A refused request: the peer has not shown that it receives answers. After an MRA it repeats the request late, and the
             // answer may have been lost.
-            State::TimeWait if step.actions.contains(&Action::SendRej) => {
+            State::TimeWait if refuses => {
                 let kept_for = match state {
                     State::MraSent => request_lifetime_after_mra(),
                     _ => TIME_WAIT,
@@ -160,16 +163,7 @@ impl<M: Memory> Engine<M> {
                 let rej = c.rej(this.guid, RejectReason::TIMEOUT, &[]);
                 self.send_and_keep(id, rej);
             }
-            Action::SendDreq => {
-                let qpn = c.qpn;
-                let dreq = c.dreq(qpn.and_then(|qpn| self.last_received(qpn)));
-                // The acknowledgement goes out before the DREQ.
-                if let Some(slot) = qpn.and_then(|qpn| self.slot(qpn)) {
-                    self.with_qp(now, slot, |qp, cx| qp.acknowledge_again(cx.now));
-                    self.enqueue(slot);
-                }
-                self.send_until_answered(now, id, dreq);
-            }
+            Action::SendDreq => self.send_dreq(now, id),
             Action::SendDrep => {
                 if let Some(drep) = details.drep {
                     self.send_and_keep(id, Box::new(*drep));
@@ -196,13 +190,30 @@ impl<M: Memory> Engine<M> {
                     None => Forwarded::Repeated,
                     Some(_) => Forwarded::Cancelled,
                 };
-                let Some(c) = self.cm.get_mut(id) else { return };
-                // A peer cancels its request once.
-                if what == Forwarded::Cancelled || c.repeated < MAX_FORWARDED {
-                    c.repeated = c.repeated.saturating_add(1);
-                    self.raise(id, CmEventKind::Forwarded(what));
-                }
+                self.forward(id, what);
             }
+        }
+    }
+
+    fn send_dreq(&mut self, now: Time, id: u32) {
+        let Some(c) = self.cm.get(id) else { return };
+        let qpn = c.qpn;
+        let dreq = c.dreq(qpn.and_then(|qpn| self.last_received(qpn)));
+        // The acknowledgement goes out before the DREQ.
+        if let Some(slot) = qpn.and_then(|qpn| self.slot(qpn)) {
+            self.with_qp(now, slot, |qp, cx| qp.acknowledge_again(cx.now));
+            self.enqueue(slot);
+        }
+        self.send_until_answered(now, id, dreq);
+    }
+
+    /// Raises an event for the engine that answers the request in place of this one.
+    fn forward(&mut self, id: u32, what: Forwarded) {
+        let Some(c) = self.cm.get_mut(id) else { return };
+        // A peer cancels its request once.
+        if what == Forwarded::Cancelled || c.repeated < MAX_FORWARDED {
+            c.repeated = c.repeated.saturating_add(1);
+            self.raise(id, CmEventKind::Forwarded(what));
         }
     }
 
@@ -262,104 +273,6 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Sets the time at which a request or resolution that waits is dropped.
-    pub(super) fn keep_request(&mut self, id: u32, deadline: Time) {
-        self.cm.pending.wait_until(id, deadline);
-        self.arm_requests();
-    }
-
-    /// Adds a timer entry at or before the first deadline of the requests that wait.
-    pub(super) fn arm_requests(&mut self) {
-        let Some(deadline) = self.cm.pending.deadline() else {
-            return;
-        };
-        if self.pending_armed.is_none_or(|armed| deadline < armed) {
-            self.pending_armed = Some(deadline);
-            self.timers.add(deadline, Owner::PendingRequests);
-        }
-    }
-
-    /// Handles the timer entry for requests that wait.
-    pub(super) fn expire_requests(&mut self, now: Time, at: Time) {
-        if self.pending_armed != Some(at) {
-            return;
-        }
-        self.pending_armed = None;
-        while let Some(id) = self.cm.pending.expired(now) {
-            if self.drop_request(now, id) {
-                self.out.counters.requests_expired += 1;
-            }
-        }
-        self.arm_requests();
-    }
-
-    /// Drops a request or resolution that the consumer has not answered, or its kept answer. Returns true if the consumer had
-    /// not answered it; a later answer is an error.
-    pub(super) fn drop_request(&mut self, now: Time, id: u32) -> bool {
-        self.cm.pending.remove(id);
-        if let Some(resolution) = self.cm.resolution(id) {
-            let open = resolution.last.is_none();
-            self.cm.remove_resolution(id);
-            return open;
-        }
-        let open = self.cm.get(id).is_some_and(|c| c.state != State::TimeWait);
-        self.cm_step(now, id, Input::GiveUp);
-        open
-    }
-
-    /// Returns true if our REQ was answered; the refusal of an earlier copy is late then.
-    pub(super) fn was_answered(&self, id: u32) -> bool {
-        self.cm.get(id).is_some_and(|c| c.state != State::ReqSent)
-    }
-
-    /// Schedules our REQ again after a refusal because no service listens, as one may be about to. Returns false when the
-    /// repetitions are used up.
-    pub(super) fn retry_refused(&mut self, now: Time, id: u32) -> bool {
-        let times = self.config.refused_repeats;
-        let Some(c) = self.cm.get_mut(id) else {
-            return false;
-        };
-        if c.state != State::ReqSent || c.refused >= times {
-            return false;
-        }
-        let due = now + REFUSED_PAUSE * (1 << c.refused.min(8));
-        c.refused += 1;
-        c.repeated = 0;
-        self.set_due(id, due);
-        true
-    }
-
-    /// Sends our REQ again with the next smaller path MTU, after a refusal because the peer's netdev has no room for such packets.
-    /// Returns false if there is none.
-    pub(super) fn retry_with_less(&mut self, now: Time, id: u32) -> bool {
-        // A copy of the refusal that comes late then names another transaction.
-        let transaction = self.random.u64();
-        let attempt = self.cm.get_mut(id).filter(|c| c.state == State::ReqSent);
-        let smaller = |c: &Connection| {
-            let mut all = [2048, 1024, 512, 256].into_iter();
-            all.find(|mtu| *mtu < c.terms.mtu)
-        };
-        let Some((c, mtu)) = attempt.and_then(|c| smaller(c).map(|mtu| (c, mtu))) else {
-            return false;
-        };
-        let Some((mut req, header)) = c
-            .last
-            .clone()
-            .zip(c.last.as_ref().and_then(|last| MadHeader::parse(&last[..])))
-        else {
-            return false;
-        };
-        (c.terms.mtu, c.transaction) = (mtu, transaction);
-        let header = MadHeader {
-            transaction_id: transaction,
-            ..header
-        };
-        header.emit(&mut req[..]);
-        Req::set_mtu(&mut req[MadHeader::LEN..], mtu_code(mtu));
-        self.send_until_answered(now, id, req);
-        true
-    }
-
     /// Extends the deadline after an MRA: the peer has our message and needs time. A peer that needs more than a minute answers the
     /// repetition with another MRA; one that has died meanwhile does not.
     fn extend_deadline(&mut self, now: Time, id: u32, service_timeout: u8) {
@@ -388,28 +301,11 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Handles a timer entry of a connection or resolution.
-    pub(super) fn cm_timeout(&mut self, now: Time, at: Time, id: u32) {
+    pub(in crate::engine) fn cm_timeout(&mut self, now: Time, at: Time, id: u32) {
         let (retry, retries) = (self.config.cm_retry, self.config.cm_retries);
-        let pause = |repeated: u8| (retry * (1 << repeated.min(8))).min(LONGEST_RETRY.max(retry));
-        if let Some(r) = self.cm.resolution(id) {
-            if r.due != Some(at) {
-                return;
-            }
-            if r.repeated >= retries || r.until.is_some_and(|until| until <= now) {
-                self.raise(id, CmEventKind::TimedOut);
-                self.cm.remove_resolution(id);
-                return;
-            }
-            r.repeated += 1;
-            let due = now + pause(r.repeated);
-            r.due = Some(due);
-            if let Some(last) = r.last.clone() {
-                self.mads.push_back((r.remote, last));
-            }
-            self.timers.add(due, Owner::Cm(id));
-            return;
-        }
-        let Some(c) = self.cm.get_mut(id) else { return };
+        let Some(c) = self.cm.get_mut(id) else {
+            return self.resolution_timeout(now, at, id);
+        };
         if c.armed != Some(at) {
             return;
         }
@@ -424,7 +320,7 @@ impl<M: Memory> Engine<M> {
             return;
         }
         c.repeated += 1;
-        let due = now + pause(c.repeated);
+        let due = now + pause(retry, c.repeated);
         let asks = c.state == State::RepSent && !c.affords(MAD_DATAGRAM + PROBE_ALLOWANCE);
         self.set_due(id, due);
         if asks {
@@ -435,7 +331,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Ends the connection of a queue pair that is destroyed or failed by its owner.
-    pub(super) fn abandon_connection(&mut self, now: Time, qpn: Qpn) {
+    pub(in crate::engine) fn abandon_connection(&mut self, now: Time, qpn: Qpn) {
         if let Some(id) = self.qp(qpn).and_then(|qp| qp.cm) {
             self.cm_step(now, id.0, Input::Disconnect);
         }
@@ -507,4 +403,9 @@ impl<M: Memory> Engine<M> {
             }
         }
     }
+}
+
+/// Returns the pause before a message that was sent `repeated` times more than once is sent again; `retry` is the first one.
+pub(super) fn pause(retry: Duration, repeated: u8) -> Duration {
+    (retry * (1 << repeated.min(8))).min(LONGEST_RETRY.max(retry))
 }

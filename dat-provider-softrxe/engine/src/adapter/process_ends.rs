@@ -2,21 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use dat_os::sleep::on_readable;
 use softrxe_port::liveness::LocalPeer;
-use softrxe_proto::{CmId, Time};
+use softrxe_proto::Time;
 
-use super::hub::{Hub, State};
-use super::near_dial;
+use super::hub::Hub;
 use super::peers::forget_gone;
 use super::ports::Channels;
 use super::ports::takeover::attempt_takeover;
+use super::state::State;
 use crate::clock;
 
-/// How long a peer may take to agree on a channel. It was alive when it sent its request, but it may run on a busy processor.
-const DIAL_TIME: Duration = Duration::from_millis(100);
-/// How often a thread that waits for an agreement looks whether another one has read it.
-const DIAL_CHECK: Duration = Duration::from_millis(1);
 /// How long the last packets of a process may take to arrive after its end, and reads until they have, at most.
 const FINAL_PACKETS: Duration = Duration::from_millis(20);
 const MAX_FINAL_READS: usize = 1000;
@@ -65,34 +60,6 @@ impl Hub {
         ports.drain_shared(engine, channels, now);
         state.transmit(now, false);
         self.wake(&mut state);
-    }
-
-    /// Gives back `service`, whose service point is gone, as soon as all its requests have ended.
-    pub(crate) fn retire_service(&self, state: &mut State, service: u64) {
-        if state.engine.is_asked_for(service) {
-            state.connections.lingering.insert(service);
-        } else {
-            self.release_service(state, service);
-        }
-    }
-
-    /// Gives back the [retired](Self::retire_service) services whose requests have ended. Called after what ends requests.
-    pub(crate) fn release_lingering(&self, state: &mut State) {
-        for service in state.engine.take_unasked() {
-            // A service point may have it again, or have had it meanwhile.
-            if state.connections.lingering.remove(&service) {
-                self.retire_service(state, service);
-            }
-        }
-    }
-
-    /// Gives back `service`, at once or as soon as the port's holder reads what this process sends it.
-    pub(crate) fn release_service(&self, state: &mut State, service: u64) {
-        let State { ports, peers, .. } = state;
-        if !ports.release_service(service) {
-            peers.back_off(ports, &self.descriptors);
-            state.driver.roles.wake_helper(&self.wakers);
-        }
     }
 
     /// Serves connecting processes of this host, and breaks the connections to those that have ended.
@@ -155,60 +122,6 @@ impl Hub {
         }
         state.forget(now, &gone);
         state.transmit(now, false);
-    }
-
-    /// Waits until the channel to the peer of the request `id` is up or refused, for at most [`DIAL_TIME`].
-    pub(crate) fn await_channel_of(&self, id: CmId) {
-        let peer = {
-            let mut state = self.state.lock();
-            let (near_dial, mut context) = state.near_parts(clock::now());
-            if !near_dial.dials_at_requests() {
-                near_dial.dial(&mut context, id);
-            }
-            near_dial::offering(context.engine, id)
-        };
-        if let Some(peer) = peer {
-            self.await_channel(peer);
-        }
-    }
-
-    /// Does what [`await_channel_of`](Self::await_channel_of) does, for the `peer` of a request for datagrams.
-    pub(crate) fn await_channel_for_datagrams(&self, peer: LocalPeer) {
-        {
-            let mut state = self.state.lock();
-            let (near_dial, mut context) = state.near_parts(clock::now());
-            if !near_dial.dials_at_requests() {
-                near_dial.dial_for_datagrams(&mut context, peer);
-            }
-        }
-        self.await_channel(peer);
-    }
-
-    fn await_channel(&self, peer: LocalPeer) {
-        let end = Instant::now() + DIAL_TIME;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let dial = {
-                let mut state = self.state.lock();
-                if state.near_dial.awaited(peer).is_none() {
-                    return;
-                }
-                let (near_dial, mut context) = state.near_parts(clock::now());
-                near_dial.serve(&mut context);
-                self.wake(&mut state);
-                let Some(dial) = state.near_dial.awaited(peer) else {
-                    return;
-                };
-                if left.is_zero() {
-                    let (near_dial, mut context) = state.near_parts(clock::now());
-                    near_dial.give_up(&mut context, peer);
-                    return;
-                }
-                dial
-            };
-            // Another thread may read the answer and close the descriptor.
-            let _ = on_readable([dial], Some(left.min(DIAL_CHECK)));
-        }
     }
 
     /// Does what [`reap_peers`](Self::reap_peers) does, while the adapter closes: reads the descriptors, makes no upcalls.

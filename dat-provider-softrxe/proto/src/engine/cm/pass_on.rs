@@ -4,8 +4,8 @@
 
 use dat_handshake::guid::is_own;
 
-use super::Engine;
-use super::cm_step::Details;
+use super::super::Engine;
+use super::step::Details;
 use crate::cm::CmError;
 use crate::cm::connection::Connection;
 use crate::cm::state::Input;

@@ -1,14 +1,12 @@
-//! Calls of the connection manager.
+//! Calls of the connection manager: listening, connecting, accepting, rejecting, disconnecting.
 
 use std::net::{IpAddr, SocketAddr};
 
 use dat_handshake::{Agreement, guid};
 
-use super::Engine;
-use super::cm_step::{Details, TIME_WAIT};
-use super::timers::Owner;
+use super::super::Engine;
+use super::step::Details;
 use crate::cm::connection::{Connection, Terms};
-use crate::cm::sidr::{self, Resolution, SidrReply, SidrRequest};
 use crate::cm::state::{Input, State};
 use crate::cm::{Accept, CmError, Connect};
 use crate::event::{CmId, RejectReason};
@@ -18,14 +16,13 @@ use crate::psn::{Psn, Qpn};
 use crate::qp::{QpKind, QpState};
 use crate::time::Time;
 
-/// Bytes of private data in a REQ and SIDR_REQ after the CMA header, in a REP, a REJ and a SIDR_REP.
+/// Bytes of private data in a REQ after the CMA header, in a REP and in a REJ.
 const REQ_DATA: usize = 56;
-const SIDR_REQ_DATA: usize = 180;
 const REP_DATA: usize = 196;
 const REJ_DATA: usize = 148;
-const SIDR_REP_DATA: usize = 136;
 
-fn check(data: &[u8], max: usize) -> Result<(), CmError> {
+/// Checks that private data fits into its message, which has room for `max` bytes.
+pub(super) fn check_length(data: &[u8], max: usize) -> Result<(), CmError> {
     let given = data.len();
     if given > max {
         return Err(CmError::PrivateData { given, max });
@@ -74,7 +71,7 @@ impl<M: Memory> Engine<M> {
         qpn: Qpn,
         arguments: &Connect<'_>,
     ) -> Result<CmId, CmError> {
-        check(arguments.private_data, REQ_DATA)?;
+        check_length(arguments.private_data, REQ_DATA)?;
         self.check_family(arguments.remote)?;
         self.check_unconnected(qpn)?;
         self.reserve(
@@ -134,7 +131,7 @@ impl<M: Memory> Engine<M> {
         qpn: Qpn,
         arguments: &Accept<'_>,
     ) -> Result<(), CmError> {
-        check(arguments.private_data, REP_DATA)?;
+        check_length(arguments.private_data, REP_DATA)?;
         self.check_step(id, Input::Accept)?;
         self.check_unconnected(qpn)?;
         self.reserve(
@@ -172,7 +169,7 @@ impl<M: Memory> Engine<M> {
         reason: RejectReason,
         private_data: &[u8],
     ) -> Result<(), CmError> {
-        check(private_data, REJ_DATA)?;
+        check_length(private_data, REJ_DATA)?;
         self.check_step(id, Input::Reject)?;
         let details = Details {
             data: private_data,
@@ -212,71 +209,7 @@ impl<M: Memory> Engine<M> {
         (guid != 0).then_some(guid)
     }
 
-    /// Sends a SIDR_REQ for a datagram queue pair. The resolution ends in `SidrReply` or `TimedOut`.
-    ///
-    /// # Errors
-    /// `PrivateData` or `Family`.
-    pub fn sidr_request(
-        &mut self,
-        now: Time,
-        arguments: &SidrRequest<'_>,
-    ) -> Result<CmId, CmError> {
-        check(arguments.private_data, SIDR_REQ_DATA)?;
-        self.check_family(arguments.remote)?;
-        let id = self.new_id();
-        let transaction = self.random.u64();
-        let local = SocketAddr::new(self.config.local, arguments.source_port);
-        let last = sidr::request(id, transaction, local, arguments);
-        self.mads.push_back((arguments.remote, last.clone()));
-        let due = now + self.config.cm_retry;
-        self.cm.insert_resolution(
-            id,
-            Resolution {
-                ours: true,
-                remote: arguments.remote,
-                request_id: id,
-                transaction,
-                service_id: arguments.service_id,
-                last: Some(last),
-                repeated: 0,
-                until: arguments.timeout.map(|timeout| now + timeout),
-                due: Some(due),
-            },
-        );
-        self.timers.add(due, Owner::Cm(id));
-        Ok(CmId(id))
-    }
-
-    /// Ends a resolution of this side: its request is not repeated, and there is no event unless it was raised before.
-    pub fn end_sidr_request(&mut self, id: CmId) {
-        if self.cm.resolution(id.0).is_some_and(|r| r.ours) {
-            self.cm.remove_resolution(id.0);
-        }
-    }
-
-    /// Answers a `SidrRequest`. The id is dead afterwards.
-    ///
-    /// # Errors
-    /// `UnknownId` or `PrivateData`.
-    pub fn sidr_reply(
-        &mut self,
-        now: Time,
-        id: CmId,
-        arguments: &SidrReply<'_>,
-    ) -> Result<(), CmError> {
-        check(arguments.private_data, SIDR_REP_DATA)?;
-        let resolution = self.cm.resolution(id.0);
-        let resolution = resolution.filter(|r| !r.ours && r.last.is_none());
-        let resolution = resolution.ok_or(CmError::UnknownId(id))?;
-        let last = sidr::reply(resolution, arguments);
-        self.mads.push_back((resolution.remote, last.clone()));
-        self.cm.answer_resolution(id.0, last);
-        self.cm.pending.answered(id.0, now + TIME_WAIT);
-        self.arm_requests();
-        Ok(())
-    }
-
-    fn check_family(&self, remote: SocketAddr) -> Result<(), CmError> {
+    pub(super) fn check_family(&self, remote: SocketAddr) -> Result<(), CmError> {
         if remote.is_ipv4() == self.config.local.is_ipv4() {
             Ok(())
         } else {

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::Engine;
-use super::timers::Owner;
+use super::super::Engine;
+use super::super::timers::Owner;
 use crate::memory::Memory;
 use crate::time::Time;
 

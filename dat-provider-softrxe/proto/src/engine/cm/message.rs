@@ -5,22 +5,19 @@ use std::net::SocketAddr;
 use dat_handshake::guid::is_own;
 use dat_handshake::{Capabilities, final_psn};
 
-use super::Engine;
-use super::cm_step::Details;
-use super::output::GSI_QKEY;
+use super::super::Engine;
+use super::super::output::GSI_QKEY;
+use super::step::Details;
 use crate::Psn;
-use crate::cm::connection::{self, Connection, Terms, mtu_of, request_lifetime};
+use crate::cm::connection::{self, Connection, Terms, mtu_of};
 use crate::cm::peer::Peer;
-use crate::cm::pending::Admission;
-use crate::cm::sidr::{Resolution, SidrReply};
 use crate::cm::state::{Input, State};
 use crate::event::{CmEventKind, CmId, ConnectRequest, RejectReason};
 use crate::memory::Memory;
 use crate::near::Link;
-use crate::psn::Qpn;
 use crate::qp::repetitions;
 use crate::time::Time;
-use crate::wire::cm::{self, CmMessage, Dreq, Rej, Rep, Req, SidrRep, SidrReq};
+use crate::wire::cm::{self, CmMessage, Dreq, Rej, Rep, Req};
 use crate::wire::cma::{CmaHeader, gid};
 use crate::wire::{MadHeader, Packet, Syndrome};
 
@@ -28,7 +25,12 @@ use crate::wire::{MadHeader, Packet, Syndrome};
 const RDMA_CM_SERVICES: u64 = 0x01;
 
 impl<M: Memory> Engine<M> {
-    pub(super) fn handle_mad(&mut self, now: Time, source: SocketAddr, packet: &Packet<'_>) {
+    pub(in crate::engine) fn handle_mad(
+        &mut self,
+        now: Time,
+        source: SocketAddr,
+        packet: &Packet<'_>,
+    ) {
         let Some((transaction, message)) = parse(packet) else {
             self.out.counters.malformed += 1;
             return;
@@ -49,31 +51,7 @@ impl<M: Memory> Engine<M> {
                     .filter(|id| self.may_answer(*id, transaction));
                 self.step_found(now, id, Input::Mra, &details);
             }
-            CmMessage::Rej(rej) => {
-                let details = Details {
-                    data: &rej.private_data,
-                    reason: Some(rej.reason),
-                    ..Details::default()
-                };
-                let id = self
-                    .find(source, rej.remote_id, rej.local_id)
-                    .filter(|id| self.may_answer(*id, transaction))
-                    .or_else(|| self.find_requester(source, rej));
-                let no_listener = rej.reason == RejectReason::INVALID_SERVICE_ID;
-                // STALE_CONNECTION: the peer missed our DREQ for this QP and now ends the old connection; send the REQ again.
-                let stale = rej.reason == RejectReason::STALE_CONNECTION
-                    && rej.message == cm::Answered::Req;
-                if (no_listener || stale)
-                    && id.is_some_and(|id| self.was_answered(id) || self.retry_refused(now, id))
-                {
-                    return;
-                }
-                let too_large = rej.reason == RejectReason::INVALID_MTU;
-                if too_large && id.is_some_and(|id| self.retry_with_less(now, id)) {
-                    return;
-                }
-                self.step_found(now, id, Input::Rej, &details);
-            }
+            CmMessage::Rej(rej) => self.handle_rej(now, source, transaction, rej),
             CmMessage::Rtu(rtu) => {
                 let id = self.find(source, rtu.remote_id, rtu.local_id);
                 self.step_found(now, id, Input::Rtu, &Details::default());
@@ -133,6 +111,31 @@ impl<M: Memory> Engine<M> {
         self.mads.push_back((to, rej));
     }
 
+    fn handle_rej(&mut self, now: Time, source: SocketAddr, transaction: u64, rej: &Rej) {
+        let id = self
+            .find(source, rej.remote_id, rej.local_id)
+            .filter(|id| self.may_answer(*id, transaction))
+            .or_else(|| self.find_requester(source, rej));
+        let Some(id) = id else { return };
+        let no_listener = rej.reason == RejectReason::INVALID_SERVICE_ID;
+        // STALE_CONNECTION: the peer missed our DREQ for this QP and now ends the old connection; send the REQ again.
+        let stale =
+            rej.reason == RejectReason::STALE_CONNECTION && rej.message == cm::Answered::Req;
+        if (no_listener || stale) && (self.was_answered(id) || self.retry_refused(now, id)) {
+            return;
+        }
+        let too_large = rej.reason == RejectReason::INVALID_MTU;
+        if too_large && self.retry_with_less(now, id) {
+            return;
+        }
+        let details = Details {
+            data: &rej.private_data,
+            reason: Some(rej.reason),
+            ..Details::default()
+        };
+        self.cm_step_with(now, id, Input::Rej, &details);
+    }
+
     fn handle_req(&mut self, now: Time, source: SocketAddr, transaction: u64, req: &Req) {
         let peer = Peer::new(source, req.ca_guid);
         if let Some(id) = self.cm.by_peer(peer, req.local_id) {
@@ -171,16 +174,32 @@ impl<M: Memory> Engine<M> {
         if !self.admit_request(now, source) {
             return;
         }
-        let id = self.new_id();
-        self.cm.insert(Connection {
+        let connection = self.passive_side(answer_to, transaction, req);
+        let id = connection.local_id;
+        self.cm.insert(connection);
+        self.add_pending(now, id, source);
+        let request = ConnectRequest {
+            service_id: req.service_id,
+            remote,
+            initiator_depth: req.initiator_depth,
+            responder_resources: req.responder_resources,
+            private_data: data.into(),
+        };
+        self.raise(id, CmEventKind::Request(request));
+    }
+
+    /// Returns the connection for a REQ that may be accepted, whose answers go to `remote`.
+    fn passive_side(&mut self, remote: SocketAddr, transaction: u64, req: &Req) -> Connection {
+        let local_id = self.new_id();
+        Connection {
             state: State::ReqReceived,
-            local_id: id,
+            local_id,
             remote_id: req.local_id,
             remote_guid: req.ca_guid,
             agreement: self.config.offer.agree(req.ca_guid, req.qkey),
             link: Link::Wire,
             remote_qpn: req.qpn,
-            remote: answer_to,
+            remote,
             transaction,
             service_id: req.service_id,
             qpn: None,
@@ -207,16 +226,7 @@ impl<M: Memory> Engine<M> {
             due: None,
             armed: None,
             allowance: Some(connection::AMPLIFICATION * connection::MAD_DATAGRAM),
-        });
-        self.add_pending(now, id, source);
-        let request = ConnectRequest {
-            service_id: req.service_id,
-            remote,
-            initiator_depth: req.initiator_depth,
-            responder_resources: req.responder_resources,
-            private_data: data.into(),
-        };
-        self.raise(id, CmEventKind::Request(request));
+        }
     }
 
     /// Ends the connection `old` of a queue pair for which a REQ has come. `own`: the REQ is from an engine of this project.
@@ -235,32 +245,6 @@ impl<M: Memory> Engine<M> {
         self.cm.get(id).is_some_and(|c| {
             matches!(c.state, State::TimeWait | State::PassedOn) && c.transaction != transaction
         })
-    }
-
-    /// Makes room for a new request if the limits allow it. Returns false if not; the peer repeats its request later.
-    fn admit_request(&mut self, now: Time, source: SocketAddr) -> bool {
-        let (most, share) = (self.config.max_requests(), self.config.share_of_requests());
-        match self.cm.pending.admission(source, most, share) {
-            Admission::Admit => {}
-            Admission::Displace(old) => {
-                tracing::debug!(%source, id = old, "a request was dropped to make room for another one");
-                if self.drop_request(now, old) {
-                    self.out.counters.requests_displaced += 1;
-                }
-            }
-            Admission::Refuse => {
-                tracing::debug!(%source, "the source has used up its share of requests; this one was dropped");
-                self.out.counters.requests_ignored += 1;
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Adds a request to those that wait for the consumer.
-    pub(super) fn add_pending(&mut self, now: Time, id: u32, source: SocketAddr) {
-        self.cm.pending.add(id, source, now + request_lifetime());
-        self.arm_requests();
     }
 
     /// Checks a REQ. Returns the peer's address and the consumer's private data, or the reason to refuse it.
@@ -395,77 +379,10 @@ impl<M: Memory> Engine<M> {
             });
         }
     }
-
-    fn handle_sidr_req(&mut self, now: Time, source: SocketAddr, transaction: u64, req: &SidrReq) {
-        let request = (source.ip(), req.request_id, transaction);
-        if let Some((id, asked)) = self.cm.by_request(&request) {
-            match asked.last.clone() {
-                Some(last) => self.mads.push_back((asked.remote, last)),
-                None => self.keep_request(id, now + request_lifetime()),
-            }
-            return;
-        }
-        let asker = reply_to(source, false);
-        let resolution = Resolution {
-            ours: false,
-            remote: asker,
-            request_id: req.request_id,
-            transaction,
-            service_id: req.service_id,
-            last: None,
-            repeated: 0,
-            until: None,
-            due: None,
-        };
-        let part = consumer_part(source, req.service_id, &req.private_data);
-        let Some((remote, data)) = part.filter(|_| self.cm.services.contains(&req.service_id))
-        else {
-            let no_listener = SidrReply {
-                status: 1,
-                qpn: Qpn::default(),
-                qkey: 0,
-                private_data: &[],
-            };
-            self.mads
-                .push_back((asker, crate::cm::sidr::reply(&resolution, &no_listener)));
-            return;
-        };
-        if !self.admit_request(now, source) {
-            return;
-        }
-        let id = self.new_id();
-        self.cm.insert_resolution(id, resolution);
-        self.add_pending(now, id, source);
-        let request = ConnectRequest {
-            service_id: req.service_id,
-            remote,
-            initiator_depth: 0,
-            responder_resources: 0,
-            private_data: data.into(),
-        };
-        self.raise(id, CmEventKind::SidrRequest(request));
-    }
-
-    fn handle_sidr_rep(&mut self, source: SocketAddr, transaction: u64, rep: &SidrRep) {
-        let asked = self.cm.resolution(rep.request_id);
-        let answers =
-            |r: &Resolution| r.ours && r.remote.ip() == source.ip() && r.transaction == transaction;
-        if !asked.is_some_and(|r| answers(r)) {
-            return;
-        }
-        self.cm.remove_resolution(rep.request_id);
-        let kind = CmEventKind::SidrReply {
-            status: rep.status,
-            qpn: rep.qpn,
-            qkey: rep.qkey,
-            private_data: rep.private_data.as_slice().into(),
-        };
-        self.raise(CmId(rep.request_id).0, kind);
-    }
 }
 
 /// Returns the destination of an answer. rdma_rxe sends from any port and listens on one.
-const fn reply_to(source: SocketAddr, own: bool) -> SocketAddr {
+pub(super) const fn reply_to(source: SocketAddr, own: bool) -> SocketAddr {
     if own {
         source
     } else {
@@ -488,7 +405,11 @@ fn parse(packet: &Packet<'_>) -> Option<(u64, CmMessage)> {
 
 /// Returns the peer's address and the consumer's part of the private data, which is after the CMA header if the service has
 /// one.
-fn consumer_part(source: SocketAddr, service: u64, data: &[u8]) -> Option<(SocketAddr, &[u8])> {
+pub(super) fn consumer_part(
+    source: SocketAddr,
+    service: u64,
+    data: &[u8],
+) -> Option<(SocketAddr, &[u8])> {
     if service >> 24 != RDMA_CM_SERVICES {
         return Some((source, data));
     }

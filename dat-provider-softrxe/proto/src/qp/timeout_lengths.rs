@@ -1,5 +1,4 @@
-//! Lengths of the timeouts of the reliable connection: RNR codes and retransmission. What happens when one expires is in `requester`
-//! (`requester_timeout`).
+//! Lengths of the timeouts of the reliable connection: RNR codes and retransmission. `retransmission` starts the timer and handles its end.
 
 use std::time::Duration;
 

@@ -1,22 +1,22 @@
-//! The window: limits the packets in flight.
+//! The send window: limits the packets in flight.
 //!
 //! Go-back-N collapses when it overflows the peer's socket buffer. So the window starts small, doubles each round trip
 //! until the first loss, is halved at each loss, and grows by one packet a round trip after that.
 
 /// Smallest window: two packets on the way to the peer, and two whose acknowledgements are on the way back.
 const MIN_WINDOW: u32 = 4;
-/// Window of a new connection, which fits the default socket buffer.
+/// SendWindow of a new connection, which fits the default socket buffer.
 const INITIAL_WINDOW: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
+pub(crate) struct SendWindow {
     size: u32,
     threshold: u32,
     max: u32,
     acknowledged: u32,
 }
 
-impl Window {
+impl SendWindow {
     pub(crate) fn new(max: u32) -> Self {
         let max = max.max(MIN_WINDOW);
         Self {
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn grows_fast_then_slowly_and_halves_on_loss() {
-        let mut window = Window::new(100);
+        let mut window = SendWindow::new(100);
         window.acknowledged(16);
         assert_eq!(window.size(), 32);
         window.acknowledged(1000);
