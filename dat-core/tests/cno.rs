@@ -1,13 +1,12 @@
 //! Consumer notification objects: the `dat_cno_*` pages.
 
-mod common;
+mod null;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Events, Null, eventually, open};
 use dat_core::cno::{Agent, Cno, CnoProxy, ProxyInfo};
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::evd::Evd;
@@ -15,6 +14,7 @@ use dat_core::flags::{Close, EvdFlags};
 use dat_core::head::raw;
 use dat_core::ia::Ia;
 use dat_os::sleep::{Slept, on_readable};
+use null::{Events, Null, eventually, open};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(Duration::from_secs(10));

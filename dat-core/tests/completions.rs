@@ -1,19 +1,19 @@
 //! Completions in an EVD: order, suppression, and the size of the completion queue.
 
-mod common;
+mod null;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::side::{cookies, side};
-use common::{Events, NO_QPS, Null, open, qp};
 use dat_core::ep::{Ep, EpChange, EpParts, EpState};
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::evd::Evd;
 use dat_core::flags::{Close, CompletionFlags, EvdFlags, MemPriv, VaType};
 use dat_core::pz::Pz;
 use dat_core::rmr::{LmrRange, Rmr};
+use null::side::{cookies, side};
+use null::{Events, NO_QPS, Null, open, qp};
 
 const NONE: CompletionFlags = CompletionFlags::empty();
 

@@ -1,14 +1,13 @@
 //! Messages that are received before the transport reports the connection: the event that the connection is established comes first.
 #![allow(missing_docs, reason = "a test")]
 
-mod common;
+mod null;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{Events, Null, Qp, eventually, open, qp, request};
 use dat_core::cno::{Agent, Cno, CnoProxy};
 use dat_core::cr::Cr;
 use dat_core::ep::{Ep, EpParts, EpState};
@@ -21,6 +20,7 @@ use dat_core::pz::Pz;
 use dat_core::sp::Sp;
 use dat_core::transport::Transport;
 use dat_core::upcall::ConnOutcome;
+use null::{Events, Null, Qp, eventually, open, qp, request};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(Duration::from_secs(10));

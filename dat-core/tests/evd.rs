@@ -1,16 +1,16 @@
 //! Event dispatchers: the `dat_evd_*` pages, with software events.
 
-mod common;
+mod null;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Events, Null, eventually, open};
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::evd::{Evd, WaitError};
 use dat_core::flags::{Close, EvdFlags};
 use dat_core::ia::Ia;
+use null::{Events, Null, eventually, open};
 
 const SOON: Option<Duration> = Some(Duration::from_millis(20));
 const LONG: Option<Duration> = Some(Duration::from_secs(10));

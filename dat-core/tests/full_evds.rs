@@ -1,13 +1,11 @@
 //! Connection events and requests whose EVD is full.
 
-mod common;
+mod null;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::side::{cookies, side};
-use common::{Events, Null, open, qp, request};
 use dat_core::ep::{Ep, EpParts, EpState};
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::evd::Evd;
@@ -18,6 +16,8 @@ use dat_core::ia::Ia;
 use dat_core::pz::Pz;
 use dat_core::sp::Sp;
 use dat_core::upcall::ConnOutcome;
+use null::side::{cookies, side};
+use null::{Events, Null, open, qp, request};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(10));
 

@@ -1,13 +1,12 @@
 //! Interface adapters: the `dat_ia_*` pages.
 
-mod common;
+mod null;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use common::{Events, LEAVES, Null, at_park, eventually, open};
 use dat_core::cno::{Cno, CnoProxy};
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::evd::Evd;
@@ -16,6 +15,7 @@ use dat_core::ia::{AsyncEvd, Ia};
 use dat_core::ia_params::IaParams;
 use dat_core::lmr::{Lmr, Source};
 use dat_core::pz::Pz;
+use null::{Events, LEAVES, Null, at_park, eventually, open};
 
 fn dead() -> Error {
     Error::handle(Subtype::InvalidHandleIa)

@@ -1,10 +1,9 @@
 //! Protection zones, LMRs and RMRs: the `dat_pz_*`, `dat_lmr_*` and `dat_rmr_*` pages, without connections.
 
-mod common;
+mod null;
 
 use std::thread;
 
-use common::{Null, open, regions};
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::flags::{Close, MemPriv, VaType};
 use dat_core::head::raw;
@@ -13,6 +12,7 @@ use dat_core::iov::LmrTriplet;
 use dat_core::lmr::{Lmr, Source};
 use dat_core::pz::Pz;
 use dat_core::rmr::{LmrRange, Rmr};
+use null::{Null, open, regions};
 
 const AT: usize = 0x10_0000;
 

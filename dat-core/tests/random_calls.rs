@@ -1,13 +1,12 @@
 //! Several threads make random calls on random objects, dead or alive, for a bounded time. No call may panic, hang or leak, and each
 //! returns a code that is defined for it.
 
-mod common;
+mod null;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Events, Null, find_qp, open, regions};
 use dat_core::cno::{Agent, Cno, CnoProxy};
 use dat_core::ep::{Ep, EpParts};
 use dat_core::error::{Error, Kind};
@@ -19,6 +18,7 @@ use dat_core::lmr::{Lmr, Source};
 use dat_core::pz::Pz;
 use dat_core::rmr::{LmrRange, Rmr};
 use dat_core::sp::Sp;
+use null::{Events, Null, find_qp, open, regions};
 use parking_lot::Mutex;
 
 const TIME: Duration = Duration::from_millis(700);

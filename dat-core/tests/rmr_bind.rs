@@ -1,9 +1,7 @@
 //! RMR binds through an endpoint.
 
-mod common;
+mod null;
 
-use common::side::{Side, side};
-use common::{Events, Null};
 use dat_core::cno::{Agent, Cno, CnoProxy};
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::event::{DtoOp, Event};
@@ -12,6 +10,8 @@ use dat_core::head::raw;
 use dat_core::lmr::{Lmr, Source};
 use dat_core::pz::Pz;
 use dat_core::rmr::{LmrRange, Rmr};
+use null::side::{Side, side};
+use null::{Events, Null};
 
 const NONE: CompletionFlags = CompletionFlags::empty();
 

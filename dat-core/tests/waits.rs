@@ -1,18 +1,18 @@
 //! Waits for completions: what is left, thresholds, suppression, solicited messages, CNOs and agents.
 
-mod common;
+mod null;
 
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::side::{Side, cookies, side, side_of};
-use common::{Events, Null, before_next_poll, eventually};
 use dat_core::cno::{Agent, Cno, CnoProxy};
 use dat_core::error::{Error, Subtype};
 use dat_core::evd::{Evd, Polled};
 use dat_core::flags::CompletionFlags;
 use dat_core::head::raw;
+use null::side::{Side, cookies, side, side_of};
+use null::{Events, Null, before_next_poll, eventually};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 const SOON: Option<Duration> = Some(Duration::from_millis(50));
@@ -260,7 +260,7 @@ fn an_unsignalled_completion_wakes_no_waiter_but_can_be_dequeued() {
     // The wait returns the completion when the timeout expires, and not before.
     side.send(3, CompletionFlags::UNSIGNALLED);
     let qp = Arc::clone(&side.qp);
-    common::at_park(move || qp.finish_requests(1));
+    null::at_park(move || qp.finish_requests(1));
     let (begun, mut sink) = (Instant::now(), Events::default());
     assert_eq!(side.evd.wait(SOON, 1, &mut sink), Ok(0));
     assert!(begun.elapsed() >= SOON.unwrap());

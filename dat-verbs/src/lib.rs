@@ -23,6 +23,7 @@ mod cm;
 mod convert;
 mod counters;
 mod epoll;
+mod event_thread;
 #[cfg(test)]
 mod fake;
 mod find;
@@ -30,7 +31,6 @@ mod open;
 mod park;
 mod settings;
 mod sys;
-mod thread;
 mod transport;
 mod verbs;
 
@@ -52,8 +52,8 @@ pub mod objects {
     pub use crate::verbs::ah::AddressHandle;
     pub use crate::verbs::cq::Cq;
     pub use crate::verbs::lmr::Lmr;
-    pub use crate::verbs::mw::Rmr;
     pub use crate::verbs::pd::Pd;
     pub use crate::verbs::qp::Qp;
+    pub use crate::verbs::rmr::Rmr;
     pub use crate::verbs::srq::Srq;
 }

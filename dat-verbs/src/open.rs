@@ -18,10 +18,10 @@ use crate::cm::rdma::retire::Retired;
 use crate::cm::socket::{self, manager::SocketManager};
 use crate::convert;
 use crate::epoll::{Epoll, FIRST_KEY};
+use crate::event_thread;
 use crate::find::{self, DevicePort, OpenError};
 use crate::settings::{KEYS, Manager, READ_VARIABLES, Settings};
 use crate::sys;
-use crate::thread;
 use crate::verbs::device::{Device, Transport};
 use crate::verbs::placeholder::Placeholder;
 use dat_os::descriptor::set_nonblocking;
@@ -195,7 +195,7 @@ fn start_thread(
         .spawn(move || {
             // The consumer's signals are not delivered to this thread.
             dat_os::signals::block_asynchronous();
-            thread::run(&running);
+            event_thread::run(&running);
         })
         .map_err(|e| OpenError::Resources(e.to_string()))
 }

@@ -28,9 +28,9 @@ use crate::sys::{Wc, send};
 use crate::verbs::ah::AddressHandle;
 use crate::verbs::cq::Cq;
 use crate::verbs::lmr::Lmr;
-use crate::verbs::mw::{BindRequest, Rmr};
 use crate::verbs::pd::Pd;
 use crate::verbs::qp::Qp;
+use crate::verbs::rmr::{BindRequest, Rmr};
 use crate::verbs::srq::Srq;
 
 static ARENAS: Arenas<Verbs> = Arenas::new();

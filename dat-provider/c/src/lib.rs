@@ -5,13 +5,17 @@
 //! loaded by our registry and by the classic one, like every provider, and needs no file of ours at run time.
 //!
 //! It imports `dat-core`, `dat-abi` and `dat-provider-parts`. Begin reading at the header; `table` has its structures, `transport` calls
-//! the table, `report` and `memory` are what C calls, `convert` checks what C says. `examples/c-transport` is a transport.
+//! the table with the requests of `post` and the contexts of `object`, `report` and `memory` are what C calls, `convert` checks what C says. `examples/c-transport` is a transport.
 
+mod attributes;
+pub mod context;
 pub mod convert;
 pub mod memory;
+pub mod object;
+mod post;
 pub mod report;
 pub mod table;
-pub mod transport;
+mod transport;
 
 use std::ffi::c_char;
 
@@ -20,7 +24,10 @@ use dat_abi::types::DatProviderInfo;
 use dat_core::reserve::Reserve;
 
 use table::{Code, Table};
-use transport::CTransport;
+
+/// The transport of the table.
+#[derive(Debug)]
+pub struct CTransport;
 
 #[global_allocator]
 static RESERVE: Reserve = Reserve;

@@ -11,14 +11,9 @@ use dat_provider_parts::memory;
 use dat_provider_parts::pipe::Mutex;
 
 use crate::report::caught;
-use crate::table::PzView;
+use crate::table::{PzView, op};
 
 pub(crate) static KEYS: LazyLock<Mutex<Keys>> = LazyLock::new(Mutex::default);
-
-/// Number of `DAT_TRANSPORT_COMPARE_SWAP`.
-const COMPARE_SWAP: u32 = 6;
-/// Number of `DAT_TRANSPORT_FETCH_ADD`.
-const FETCH_ADD: u32 = 7;
 
 /// Runs an access; returns its status.
 fn status(body: impl FnOnce() -> Result<(), DtoStatus>) -> u32 {
@@ -206,7 +201,7 @@ pub unsafe extern "C" fn dat_transport_atomic(
     pz: *const PzView,
     address: u64,
     key: u32,
-    op: u32,
+    operation: u32,
     operands: *const [u64; 2],
     old: *mut u64,
 ) -> u32 {
@@ -218,13 +213,13 @@ pub unsafe extern "C" fn dat_transport_atomic(
         else {
             return Err(DtoStatus::LocalEp);
         };
-        if !matches!(op, COMPARE_SWAP | FETCH_ADD) {
+        if !matches!(operation, op::COMPARE_SWAP | op::FETCH_ADD) {
             return Err(DtoStatus::LocalEp);
         }
         let keys = KEYS.lock();
         let word = keys.target(pz, remote(address, key), 8, MemPriv::REMOTE_ATOMIC)?;
-        let before = memory::update(word, |now| match op {
-            FETCH_ADD => now.wrapping_add(first),
+        let before = memory::update(word, |now| match operation {
+            op::FETCH_ADD => now.wrapping_add(first),
             _ if now == first => second,
             _ => now,
         });

@@ -11,9 +11,10 @@ use dat_core::upcall::{Arrival, Upcalls};
 use dat_provider_parts::cq::Cq;
 use dat_provider_parts::worker::{Upcall, Worker};
 
+use crate::CTransport;
+use crate::context::Object;
 use crate::convert;
 use crate::table::{Arrived, Context, CqPointer, Done, text};
-use crate::transport::{CTransport, Object};
 
 pub(crate) static WORKER: Worker<CTransport> = Worker::new("dat-c-upcalls");
 

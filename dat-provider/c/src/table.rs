@@ -141,6 +141,26 @@ pub struct Arrived {
     pub reserved: u32,
 }
 
+/// Operations of a request.
+pub mod op {
+    /// `DAT_TRANSPORT_SEND`.
+    pub const SEND: u32 = 0;
+    /// `DAT_TRANSPORT_SEND_INVALIDATE`.
+    pub const SEND_INVALIDATE: u32 = 1;
+    /// `DAT_TRANSPORT_SEND_IMMEDIATE`.
+    pub const SEND_IMMEDIATE: u32 = 2;
+    /// `DAT_TRANSPORT_WRITE`.
+    pub const WRITE: u32 = 3;
+    /// `DAT_TRANSPORT_WRITE_IMMEDIATE`.
+    pub const WRITE_IMMEDIATE: u32 = 4;
+    /// `DAT_TRANSPORT_READ`.
+    pub const READ: u32 = 5;
+    /// `DAT_TRANSPORT_COMPARE_SWAP`.
+    pub const COMPARE_SWAP: u32 = 6;
+    /// `DAT_TRANSPORT_FETCH_ADD`.
+    pub const FETCH_ADD: u32 = 7;
+}
+
 /// Flags of a request and a bind: a success completes, too.
 pub const SIGNALED: u32 = 1;
 /// The peer's completion is solicited.

@@ -1,4 +1,4 @@
-//! [`Transport`] over the table. Each object is a context of C's and the function that frees it.
+//! [`Transport`] over the table: each method is the call of a slot.
 
 use std::ffi::{CString, c_char, c_void};
 use std::net::SocketAddr;
@@ -13,146 +13,22 @@ use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::flags::{MemPriv, VaType};
 use dat_core::ia_params::{IaParams, IaParamsError};
-use dat_core::iov::{LmrTriplet, RmrTriplet};
+use dat_core::iov::LmrTriplet;
 use dat_core::rmr::Scope;
 use dat_core::transport::{
-    Bind, Completion, Connect, Keys, Op, Parked, QpCaps, Request, Token, Transport, WrId,
+    Bind, Completion, Connect, Keys, Parked, QpCaps, Request, Token, Transport, WrId,
 };
 use dat_core::upcall::Upcalls;
 use dat_provider_parts::cq::{Cq, Entry, Parker};
 
-use crate::convert::{from_c, result, to_c};
+use crate::CTransport;
+use crate::attributes;
+use crate::context::Object;
+use crate::convert::{result, to_c};
+use crate::object::{Adapter, Listener, Lmr, Pz, Qp, Rmr, Srq};
+use crate::post;
 use crate::report::{self, WORKER};
-use crate::table::{
-    Attr, BindPost, Caps, Code, ConnectTo, Context, CqPointer, FENCE, Post, PzView, SIGNALED,
-    SOLICITED, settings, table, text,
-};
-
-/// The transport of the table.
-#[derive(Debug)]
-pub struct CTransport;
-
-/// A context of C's.
-#[derive(Debug)]
-pub struct Object {
-    context: Context,
-    free: Option<unsafe extern "C" fn(Context)>,
-}
-
-// SAFETY: the header demands that contexts may be used by any thread.
-unsafe impl Send for Object {}
-// SAFETY: as above.
-unsafe impl Sync for Object {}
-
-impl Object {
-    /// Makes the object of a function that returns its context by a pointer.
-    fn made(
-        slot: &'static str,
-        free: Option<unsafe extern "C" fn(Context)>,
-        make: impl FnOnce(*mut Context) -> Code,
-    ) -> Result<Self> {
-        let mut context = null_mut();
-        result(make(&raw mut context), slot)?;
-        Ok(Self { context, free })
-    }
-
-    /// Returns the context for a call that takes the object.
-    fn taken(mut self) -> Context {
-        self.free = None;
-        self.context
-    }
-
-    /// Makes the object of a request that a report brings.
-    pub(crate) fn request(context: Context) -> Self {
-        Self {
-            context,
-            free: table().free_request,
-        }
-    }
-}
-
-impl Drop for Object {
-    fn drop(&mut self) {
-        if let Some(free) = self.free {
-            // SAFETY: a context that the transport made; this is its last use.
-            unsafe { free(self.context) }
-        }
-    }
-}
-
-/// An open adapter.
-#[derive(Debug)]
-pub struct Adapter {
-    object: Object,
-    ia: u64,
-    upcalls: Upcalls<CTransport>,
-}
-
-impl Drop for Adapter {
-    fn drop(&mut self) {
-        report::forget(self.ia);
-    }
-}
-
-/// A protection zone.
-#[derive(Debug)]
-pub struct Pz {
-    view: PzView,
-    _object: Option<Object>,
-    _adapter: Arc<Adapter>,
-}
-
-// SAFETY: the view has contexts, which any thread may use.
-unsafe impl Send for Pz {}
-// SAFETY: as above.
-unsafe impl Sync for Pz {}
-
-/// A registered region: of the transport, or a key of this library.
-#[derive(Debug)]
-pub enum Lmr {
-    /// Made by `register_memory`.
-    Theirs(Object),
-    /// The lmr_context.
-    Ours(u32),
-}
-
-impl Drop for Lmr {
-    fn drop(&mut self) {
-        if let Self::Ours(key) = self {
-            crate::memory::KEYS.lock().deregister(*key);
-        }
-    }
-}
-
-/// A queue pair, and what it uses. Fields are dropped in this order: first the queue pair is freed.
-#[derive(Debug)]
-pub struct Qp {
-    object: Object,
-    _srq: Option<Arc<Srq>>,
-    _cqs: [Arc<Cq<CTransport>>; 2],
-    _pz: Arc<Pz>,
-}
-
-/// A shared receive queue.
-#[derive(Debug)]
-pub struct Srq {
-    object: Object,
-    _pz: Arc<Pz>,
-}
-
-/// A memory window.
-#[derive(Debug)]
-pub struct Rmr {
-    object: Object,
-    _pz: Arc<Pz>,
-}
-
-/// A listener.
-#[derive(Debug)]
-pub struct Listener {
-    _object: Object,
-    _adapter: Arc<Adapter>,
-}
+use crate::table::{BindPost, Caps, ConnectTo, Context, CqPointer, PzView, settings, table};
 
 /// Calls a slot, or returns `DAT_NOT_IMPLEMENTED` from the function.
 macro_rules! slot {
@@ -161,67 +37,9 @@ macro_rules! slot {
     };
 }
 
-/// Returns pointer and number of segments.
-fn segments(iov: &[LmrTriplet]) -> (*const LmrTriplet, u32) {
-    (iov.as_ptr(), iov.len() as u32)
-}
-
 /// Returns pointer and length of private data.
 fn bytes(data: &[u8]) -> (*const c_void, u32) {
     (data.as_ptr().cast(), data.len() as u32)
-}
-
-fn flags(signaled: bool, solicited: bool, fence: bool) -> u32 {
-    let bit = |on: bool, bit| if on { bit } else { 0 };
-    bit(signaled, SIGNALED) | bit(solicited, SOLICITED) | bit(fence, FENCE)
-}
-
-/// Returns the request as C has it; `None` if C has no such operation.
-fn post(request: &Request<'_, CTransport>) -> Option<Post> {
-    let (iov, iov_count) = segments(request.iov);
-    let mut post = Post {
-        id: request.id.0,
-        op: 0,
-        flags: flags(request.signaled, request.solicited, request.fence),
-        iov,
-        length: request.length,
-        remote_address: 0,
-        operands: [0; 2],
-        iov_count,
-        key: 0,
-        immediate: 0,
-        reserved: 0,
-    };
-    let mut at = |op: u32, remote: RmrTriplet| {
-        post.op = op;
-        post.remote_address = remote.virtual_address;
-        post.key = remote.rmr_context;
-    };
-    match request.op {
-        Op::Send => {}
-        Op::SendWithInvalidate(key) => (post.op, post.key) = (1, key),
-        Op::SendWithImmediate(data) => (post.op, post.immediate) = (2, data),
-        Op::RdmaWrite(remote) => at(3, remote),
-        Op::RdmaWriteWithImmediate(remote, data) => {
-            at(4, remote);
-            post.immediate = data;
-        }
-        Op::RdmaRead(remote) => at(5, remote),
-        Op::CompareSwap {
-            remote,
-            compare,
-            swap,
-        } => {
-            at(6, remote);
-            post.operands = [compare, swap];
-        }
-        Op::FetchAdd { remote, add } => {
-            at(7, remote);
-            post.operands = [add, 0];
-        }
-        _ => return None,
-    }
-    Some(post)
 }
 
 /// Opens the adapter by the table.
@@ -301,54 +119,7 @@ impl Transport for CTransport {
     }
 
     fn attributes(adapter: &Adapter) -> AdapterAttr {
-        let mut attr = AdapterAttr::default();
-        // SAFETY: zeros are a value of this structure.
-        let mut c: Attr = unsafe { std::mem::zeroed() };
-        c.max_message_size = attr.max_message_size;
-        c.max_rdma_size = attr.max_rdma_size;
-        c.max_eps = attr.max_eps;
-        c.max_dto_per_ep = attr.max_dto_per_ep;
-        c.max_iov = attr.max_iov;
-        c.max_rdma_read_in = attr.max_rdma_read_per_ep_in;
-        c.max_rdma_read_out = attr.max_rdma_read_per_ep_out;
-        c.max_private_data_size = attr.max_private_data_size;
-        if let Some(attributes) = table().attributes {
-            // SAFETY: a context of `open`, and a structure that lives until the call returns.
-            unsafe { attributes(adapter.object.context, &raw mut c) }
-        }
-        // The last byte ends each text, whatever C wrote.
-        (c.adapter_name[63], c.vendor_name[63]) = (0, 0);
-        // SAFETY: C strings, as a zero ends them.
-        (attr.adapter_name, attr.vendor_name) =
-            unsafe { (text(c.adapter_name.as_ptr()), text(c.vendor_name.as_ptr())) };
-        match from_c(&c.address) {
-            Some(address) => attr.address = address.ip(),
-            None => {
-                tracing::error!("the transport in C set no IPv4 or IPv6 address in its attributes");
-            }
-        }
-        attr.max_message_size = c.max_message_size;
-        attr.max_rdma_size = c.max_rdma_size;
-        attr.max_eps = c.max_eps;
-        attr.max_dto_per_ep = c.max_dto_per_ep;
-        (
-            attr.max_iov,
-            attr.max_iov_rdma_read,
-            attr.max_iov_rdma_write,
-        ) = (c.max_iov, c.max_iov, c.max_iov);
-        attr.max_rdma_read_per_ep_in = c.max_rdma_read_in;
-        attr.max_rdma_read_per_ep_out = c.max_rdma_read_out;
-        attr.max_private_data_size = c.max_private_data_size;
-        if table().create_srq.is_some() && c.max_srqs != 0 {
-            attr.max_srqs = c.max_srqs;
-            (attr.max_ep_per_srq, attr.max_recv_per_srq) = (c.max_eps, c.max_dto_per_ep);
-        }
-        attr.windows = table().create_rmr.is_some() && c.max_rmrs != 0;
-        attr.max_rmrs = if attr.windows { c.max_rmrs } else { 0 };
-        attr.zero_based = c.zero_based != 0;
-        attr.atomics = c.atomics != 0;
-        attr.immediate_data = c.immediate != 0;
-        attr
+        attributes::of(adapter)
     }
 
     fn create_pz(adapter: &Arc<Adapter>) -> Result<Pz> {
@@ -444,7 +215,7 @@ impl Transport for CTransport {
             length: bind.length,
             rights: bind.rights.bits(),
             va_type: bind.va_type as u32,
-            flags: flags(bind.signaled, false, bind.fence),
+            flags: post::flags(bind.signaled, false, bind.fence),
             bound: u32::from(bind.lmr.is_some()),
         };
         let mut key = 0;
@@ -545,7 +316,7 @@ impl Transport for CTransport {
     }
 
     fn post_srq_recv(srq: &Srq, id: WrId, iov: &[LmrTriplet]) -> Result<()> {
-        let (post, (at, count)) = (slot!(post_srq_recv), segments(iov));
+        let (post, (at, count)) = (slot!(post_srq_recv), post::segments(iov));
         // SAFETY: the context of a live queue, and segments that live until the call returns.
         result(
             unsafe { post(srq.object.context, id.0, at, count) },
@@ -608,7 +379,7 @@ impl Transport for CTransport {
 
     fn post_send(qp: &Qp, request: &Request<'_, Self>) -> Result<()> {
         let post_send = slot!(post_send);
-        let c = post(request).ok_or(Error::of(Kind::NotImplemented))?;
+        let c = post::request(request).ok_or(Error::of(Kind::NotImplemented))?;
         // SAFETY: the context of a live queue pair, and a structure that lives until the call returns.
         result(
             unsafe { post_send(qp.object.context, &raw const c) },
@@ -617,7 +388,7 @@ impl Transport for CTransport {
     }
 
     fn post_recv(qp: &Qp, id: WrId, iov: &[LmrTriplet]) -> Result<()> {
-        let (post_recv, (at, count)) = (slot!(post_recv), segments(iov));
+        let (post_recv, (at, count)) = (slot!(post_recv), post::segments(iov));
         // SAFETY: as for `post_send`.
         result(
             unsafe { post_recv(qp.object.context, id.0, at, count) },

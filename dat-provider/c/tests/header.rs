@@ -7,7 +7,7 @@ use std::process::Command;
 
 use dat_transport::table::{
     Arrived, Attr, BindPost, Caps, ConnectTo, Done, FENCE, Post, PzView, SIGNALED, SOLICITED,
-    Table, VERSION,
+    Table, VERSION, op,
 };
 
 /// Compiles `source` without output; returns what the compiler said, and whether it agreed.
@@ -66,8 +66,14 @@ fn assertions() -> String {
         ("DAT_TRANSPORT_SIGNALED", SIGNALED),
         ("DAT_TRANSPORT_SOLICITED", SOLICITED),
         ("DAT_TRANSPORT_FENCE", FENCE),
-        ("DAT_TRANSPORT_SEND", 0),
-        ("DAT_TRANSPORT_FETCH_ADD", 7),
+        ("DAT_TRANSPORT_SEND", op::SEND),
+        ("DAT_TRANSPORT_SEND_INVALIDATE", op::SEND_INVALIDATE),
+        ("DAT_TRANSPORT_SEND_IMMEDIATE", op::SEND_IMMEDIATE),
+        ("DAT_TRANSPORT_WRITE", op::WRITE),
+        ("DAT_TRANSPORT_WRITE_IMMEDIATE", op::WRITE_IMMEDIATE),
+        ("DAT_TRANSPORT_READ", op::READ),
+        ("DAT_TRANSPORT_COMPARE_SWAP", op::COMPARE_SWAP),
+        ("DAT_TRANSPORT_FETCH_ADD", op::FETCH_ADD),
         ("DAT_TRANSPORT_RECEIVE", 1),
         ("DAT_TRANSPORT_RECEIVE_WRITE_IMMEDIATE", 4),
         ("DAT_TRANSPORT_ESTABLISHED", 0),

@@ -10,12 +10,12 @@ use std::time::Duration;
 use dat_core::ia_params::IaParams;
 use dat_core::transport::{Token, Transport};
 use dat_core::upcall::Upcalls;
+use dat_transport::CTransport;
 use dat_transport::convert::to_c;
 use dat_transport::report::dat_transport_connect_request;
 use dat_transport::table::{
     Arrived, Attr, Caps, Code, ConnectTo, Context, CqPointer, Post, PzView, Table, take,
 };
-use dat_transport::transport::CTransport;
 
 /// The lock of the transport.
 static LOCK: Mutex<()> = Mutex::new(());

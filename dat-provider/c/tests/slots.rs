@@ -14,11 +14,11 @@ use dat_core::iov::{LmrTriplet, RmrTriplet};
 use dat_core::rmr::Scope;
 use dat_core::transport::{Bind, Op, QpCaps, Request, Token, Transport, WrId};
 use dat_core::upcall::Upcalls;
+use dat_transport::CTransport;
 use dat_transport::convert::to_c;
 use dat_transport::table::{
     Attr, BindPost, Caps, Code, Context, CqPointer, Post, PzView, Table, take,
 };
-use dat_transport::transport::CTransport;
 
 /// What C was called with.
 static CALLS: Mutex<Vec<String>> = Mutex::new(Vec::new());

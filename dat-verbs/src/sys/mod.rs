@@ -8,7 +8,7 @@
 //!
 //! * `verbs` and `cma` have the types, `constants` the numbers, `wc` the completion;
 //! * `library` is a library that is loaded when an adapter is opened, `functions` lists what both export;
-//! * `inline` has the functions that are inline in the headers.
+//! * `static_inline` has the functions that are inline in the headers.
 //!
 //! Types, functions and enumerations have C's names.
 
@@ -18,8 +18,8 @@
 mod cma;
 mod constants;
 mod functions;
-mod inline;
 mod library;
+mod static_inline;
 mod verbs;
 mod wc;
 
@@ -34,8 +34,8 @@ pub(crate) use cma::*;
 pub(crate) use constants::*;
 pub use functions::load;
 pub(crate) use functions::*;
-pub(crate) use inline::*;
 pub use library::LoadError;
+pub(crate) use static_inline::*;
 pub(crate) use verbs::*;
 pub use wc::Wc;
 

@@ -9,6 +9,6 @@ pub(crate) mod mw;
 pub(crate) mod pd;
 pub(crate) mod placeholder;
 pub(crate) mod qp;
+pub(crate) mod rmr;
 pub(crate) mod srq;
-pub(crate) mod window;
 mod work_request;

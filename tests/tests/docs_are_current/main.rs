@@ -154,7 +154,7 @@ fn the_settings_are_those_of_the_code() {
 }
 
 #[test]
-fn the_new_names_of_the_glossary_exist() {
+fn the_new_names_of_renamed_items_exist() {
     report(&tables::renames(&Tree::read()));
 }
 

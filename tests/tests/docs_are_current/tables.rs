@@ -142,9 +142,9 @@ pub(crate) fn settings(tree: &Tree) -> Vec<String> {
     wrong
 }
 
-/// Returns the rows of the glossary's table of renames whose new name the code does not have.
+/// Returns the rows of the table of renames whose new name the code does not have.
 pub(crate) fn renames(tree: &Tree) -> Vec<String> {
-    let page = tree.text("docs/design/glossary.md");
+    let page = tree.text("docs/design/renames.md");
     let rows = part(&page, "renamed")
         .lines()
         .filter(|line| line.starts_with("| `"));
@@ -161,7 +161,7 @@ pub(crate) fn renames(tree: &Tree) -> Vec<String> {
                 words.into_iter().all(|word| tree.words().contains(word))
             };
             if !exists {
-                wrong.push(format!("glossary.md: there is no {name}"));
+                wrong.push(format!("renames.md: there is no {name}"));
             }
         }
     }

@@ -12,11 +12,11 @@ use dat_core::upcall::ConnOutcome;
 
 use crate::adapter::{EventHandler, EventTarget, Shared};
 use crate::cm::socket::gid::Choice;
+use crate::cm::socket::input::{State, connect_failure};
 use crate::cm::socket::manager::SocketManager;
 use crate::cm::socket::request::ConnRequest;
 use crate::cm::socket::service;
 use crate::cm::socket::stage::{Act, Input, MAX_CONNECTS, Stage, step};
-use crate::cm::socket::state::{State, connect_failure};
 use crate::cm::socket::stream::Stream;
 use crate::cm::socket::wire::{
     DISCONNECT, MAX_PRIVATE, Message, Operation, QpAddress, RELIABLE, RTU, Reader, VERSION,

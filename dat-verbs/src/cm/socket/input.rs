@@ -1,4 +1,4 @@
-//! Receive side of a connection: the socket and the bytes received so far.
+//! The state of a connection under its lock, and its next input for [`stage`](super::stage), read from the socket.
 
 use std::io;
 use std::net::SocketAddr;

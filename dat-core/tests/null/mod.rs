@@ -1,4 +1,5 @@
-//! A transport that moves no data: connections are established and posts complete when the test says so.
+//! A transport that moves no data, for tests of events and of objects: connections are established and posts complete when the test
+//! says so. `side` is a connected endpoint. In the transport of `pair` two endpoints exchange messages.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
