@@ -9,7 +9,7 @@
 //! it is alive and of which generation.
 //!
 //! Begin with [`transport`] and [`upcall`], then [`ep::state`] and [`evd::state`] (what each call does in each state), then
-//! `ep/fast_path.rs` and `ep/post.rs` (a post on the fast and on the slow path), `ep/dto.rs` and `evd/queue.rs` (its completion).
+//! `ep/fast_path.rs` and `ep/post.rs` (a post on the fast and on the slow path), `ep/completion.rs` and `evd/queue.rs` (its completion).
 //! [`lock_order`] has the order of the locks.
 #![forbid(unsafe_code)]
 

@@ -3,13 +3,13 @@
 //! An endpoint has three sides, each with its own lock, locked in this order: the connection ([`connect`]: state,
 //! parts, events; `setup`, [`query`], `disconnect`, `early`, `qp_checkout`), the send queue ([`fast_path`], [`post`], `requests`, `bind`,
 //! `datagram`) and the receive queue (`recv`). `queue` is what both queues have, with a `ring` of outstanding requests.
-//! Completions ([`dto`]) take none of these locks.
+//! Completions ([`completion`]) take none of these locks.
 
 pub(crate) mod bind;
+pub mod completion;
 pub mod connect;
 mod datagram;
 mod disconnect;
-pub mod dto;
 mod early;
 pub mod fast_ops;
 pub mod fast_path;

@@ -160,6 +160,40 @@ impl<T: Transport> Default for Evd<T> {
     }
 }
 
+impl<T: Transport> Inner<T> {
+    /// Begins another life with the state of a new EVD. The parker is kept, and there is no waiter.
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES`; the queue is then empty and has `cq`.
+    fn start(
+        &mut self,
+        qlen: u32,
+        flags: EvdFlags,
+        cq_depth: u32,
+        cno: Option<(&'static Cno<T>, Claim)>,
+        cq: Option<Arc<T::Cq>>,
+    ) -> Result<()> {
+        // The state machine never refuses a reset.
+        let _ = self.state.apply(Input::Reset);
+        self.qlen = qlen;
+        self.flags = flags;
+        self.poll_yield = PollYield::default();
+        self.quick_polls = QuickPolls::default();
+        self.cno = cno;
+        self.watched = false;
+        self.overflowed = false;
+        self.request_watches = 0;
+        self.unsignalled_feeds = 0;
+        self.solicited_feeds = 0;
+        self.cqless_feeds = 0;
+        self.internal = false;
+        self.cq_reserved = 0;
+        self.cq_depth = cq_depth;
+        self.counters = EvdCounters::default();
+        self.queue.start(qlen, cq)
+    }
+}
+
 /// Claims a CNO for an EVD of `ia`. One of another IA is refused, because the claim would keep that IA from closing.
 fn claim_cno<T: Transport>(ia: &'static Ia<T>, cno: &'static Cno<T>) -> Result<Claim> {
     let claim = cno.head.claim(Subtype::InvalidHandleCno)?;
@@ -208,45 +242,19 @@ impl<T: Transport> Evd<T> {
             .alloc()
             .ok_or(Error::resource(Subtype::ResourceMemory))?;
         let cq = if flags.intersects(EvdFlags::QUEUED) {
-            let token = evd.head.next_token(index);
-            match T::create_cq(&adapter, depth, token) {
-                Ok(cq) => Some(Arc::new(cq)),
-                Err(error) => {
-                    arena.recycle(index);
-                    return Err(error);
-                }
-            }
+            let cq = T::create_cq(&adapter, depth, evd.head.next_token(index));
+            Some(Arc::new(cq.inspect_err(|_| arena.recycle(index))?))
         } else {
             None
         };
         let word = if cq.is_some() { POLL_CQ } else { IDLE };
         let started = {
             let mut inner = evd.inner.lock();
-            // The state machine never refuses a reset.
-            let _ = inner.state.apply(Input::Reset);
-            inner.qlen = qlen;
-            inner.flags = flags;
-            let started = inner.queue.start(qlen, cq);
-            inner.watched = false;
-            inner.overflowed = false;
-            inner.request_watches = 0;
-            inner.poll_yield = PollYield::default();
-            inner.quick_polls = QuickPolls::default();
             evd.silent.store(0, Ordering::Relaxed);
-            inner.internal = false;
-            inner.cq_reserved = 0;
-            inner.cq_depth = depth;
-            inner.counters = EvdCounters::default();
-            (
-                inner.unsignalled_feeds,
-                inner.solicited_feeds,
-                inner.cqless_feeds,
-            ) = (0, 0, 0);
             if let Some((cno, _)) = &claim {
                 cno.attach(evd);
             }
-            inner.cno = claim;
-            started
+            inner.start(qlen, flags, depth, claim, cq)
         };
         // From here on an abrupt close of the IA may free the EVD.
         started

@@ -194,7 +194,7 @@ impl<T: Transport> Evd<T> {
         true
     }
 
-    /// Moves all completions from the completion queue to the event queue, through [`crate::ep::dto::complete`]; drives the
+    /// Moves all completions from the completion queue to the event queue, through [`crate::ep::completion::complete`]; drives the
     /// transport if none is there.
     pub(crate) fn drain(&'static self) {
         let wakeup = {

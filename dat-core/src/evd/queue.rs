@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::EventSink;
 use super::early::EarlyReceives;
-use crate::ep::dto::{self, LastSources};
+use crate::ep::completion::complete;
+use crate::ep::completion::fast_path::{LastSources, complete_fast, remember_source};
 use crate::error::{Error, Result, Subtype};
 use crate::event::{Dto, DtoStatus, Event};
 use crate::transport::Transport;
@@ -153,7 +154,7 @@ impl<T: Transport> Queue<T> {
     #[inline(always)]
     pub(super) fn take_fast(&mut self, sink: &mut impl EventSink) -> bool {
         let raw = &self.batch[self.next as usize % BATCH];
-        if !dto::complete_fast::<T>(&mut self.sources, raw, sink) {
+        if !complete_fast::<T>(&mut self.sources, raw, sink) {
             return false;
         }
         self.batched -= 1;
@@ -178,7 +179,7 @@ impl<T: Transport> Queue<T> {
             let mut taken = false;
             // Suppressed completions, and those of freed endpoints, are skipped.
             let completion = T::decode(cq, raw);
-            dto::complete::<T>(&completion, &mut self.silent, |dto, notice| {
+            complete::<T>(&completion, &mut self.silent, |dto, notice| {
                 let notify =
                     || notice.notify && !(self.solicited_only && is_unsolicited::<T>(cq, raw, dto));
                 taken = !(notice.early && self.early.keep(dto, notify()));
@@ -187,7 +188,7 @@ impl<T: Transport> Queue<T> {
                 }
             });
             if taken {
-                dto::remember_source::<T>(&mut self.sources, T::outcome(raw).0);
+                remember_source::<T>(&mut self.sources, T::outcome(raw).0);
                 return true;
             }
         }
@@ -323,7 +324,7 @@ impl<T: Transport> Queue<T> {
             let mut last = None;
             for raw in taken {
                 let completion = T::decode(cq, raw);
-                dto::complete::<T>(&completion, &mut self.silent, |dto, notice| {
+                complete::<T>(&completion, &mut self.silent, |dto, notice| {
                     let notified = notice.notify
                         && !(self.solicited_only && is_unsolicited::<T>(cq, raw, dto));
                     if notice.early && self.early.keep(dto, notified) {
@@ -335,7 +336,7 @@ impl<T: Transport> Queue<T> {
                 });
             }
             if let Some(id) = last {
-                dto::remember_source::<T>(&mut self.sources, id);
+                remember_source::<T>(&mut self.sources, id);
             }
             self.batched = 0;
             if self.has_overflow() && self.refill_from_overflow() {
