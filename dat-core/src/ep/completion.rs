@@ -1,4 +1,4 @@
-//! Conversion of a transport's completion into the consumer's event. [`fast_path`] has the most frequent ones.
+//! Conversion of a transport's completion into the consumer's event. `fast_path` has the most frequent ones.
 //!
 //! Core's own record says what a request was, never the completion (verbs leave the operation of a failed one
 //! undefined). Completions of endpoints that are freed or were reset have another generation in their id and are
