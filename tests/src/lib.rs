@@ -1,10 +1,11 @@
 //! Support of the end-to-end tests in `tests/tests`, and of tests in other crates that load our shared objects. The
 //! objects are built, and dat.conf is written, before a process that uses them starts.
 //!
-//! The crate imports `dat` only. Begin reading here: `built` and `inside` are the base; `engine` gives connected
+//! The crate imports `udapl` only. Begin reading here: `built` and `inside` are the base; `dtest` runs that program; `engine` gives connected
 //! endpoints on the user engine, `first_message` a client and a server, `process` tests of several processes, `prefix` the C libraries,
 //! `socket_cm` endpoints on real rdma_rxe.
 
+pub mod dtest;
 pub mod engine;
 pub mod first_message;
 pub mod prefix;

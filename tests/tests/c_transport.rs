@@ -122,50 +122,13 @@ fn a_table_without_a_required_slot_does_not_register_and_says_why() {
     );
 }
 
-/// Runs a server and a client with messages of 64 KiB; ends when both have. The namespace has no other programs, so the server is
-/// ready when a TCP socket listens. dtest's server tells its address before it listens there: a client that calls in between is
-/// refused, ends with status 0, and leaves the server in an endless wait. Both are then started again.
-const BOTH: &str = "
-ip link set lo up 2>/dev/null
-for attempt in 1 2 3 4 5; do
-    dtest -P sockets0 -b 65536 -s >server 2>&1 & server=$!
-    until cat /proc/net/tcp /proc/net/tcp6 | grep -q ' 0A '; do
-        kill -0 $server || { cat server; exit 1; }
-        sleep 0.05
-    done
-    dtest -P sockets0 -b 65536 -h 127.0.8.9 >client 2>&1; client=$?
-    grep -q PASSED client || kill $server
-    wait $server && [ $client = 0 ] && grep -q PASSED server && grep -q PASSED client && exit 0
-    grep -q NON_PEER_REJECTED client || exit 1
-done
-exit 1
-";
-
 /// Runs dtest with the C library of `libraries`; empty is Debian's.
 fn dtest(libraries: &str) {
-    let folder = tempfile::tempdir().expect("a folder");
     let line = format!(
         "sockets0 u2.0 nonthreadsafe default {} sockets.1.0 \"127.0.8.9 0\" \"\"\n",
         LIBRARY.display()
     );
-    fs::write(folder.path().join("dat.conf"), line).expect("written");
-    // dtest's TCP port is fixed: a network namespace keeps concurrent runs apart. Without root it needs a user namespace.
-    let done = Command::new("unshare")
-        .args(["--net", "--map-root-user", "sh", "-c", BOTH])
-        .env("DAT_OVERRIDE", folder.path().join("dat.conf"))
-        .env("DAT_LOG", "error")
-        .env("LD_LIBRARY_PATH", libraries)
-        .current_dir(folder.path())
-        .output()
-        .expect("a shell");
-    let said = |name| fs::read_to_string(folder.path().join(name)).unwrap_or_default();
-    assert!(
-        done.status.success(),
-        "{}\nserver (dtest is in dapl2-utils):\n{}\nclient:\n{}",
-        String::from_utf8_lossy(&done.stderr),
-        said("server"),
-        said("client")
-    );
+    dat_tests::dtest::pair(&line, "sockets0", "127.0.8.9", libraries);
 }
 
 #[test]

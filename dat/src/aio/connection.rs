@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::{Close, CompletionFlags, DtoOp, Ep, EpId, Remote};
 
 const NONE: CompletionFlags = CompletionFlags::empty();
+
 /// Checks that a request stays within the segment that the program was given. The key may open more: peers get one key for a region.
 fn fits(op: DtoOp, local: &impl IoBuffer, remote: Remote) -> Result<()> {
     let length = local.length();
@@ -26,23 +27,6 @@ fn fits(op: DtoOp, local: &impl IoBuffer, remote: Remote) -> Result<()> {
         });
     }
     Ok(())
-}
-
-/// Returns the error for a number of receives or requests that is impossible.
-#[cold]
-pub(super) fn refused_number(shared: &Shared, options: &Options) -> Option<Error> {
-    let most = shared.ia.attributes().ok()?.max_posts;
-    let receives = match options.shared_receives {
-        Some(_) => 0,
-        None => options.receives,
-    };
-    let (what, given) = match options.requests {
-        0 => ("requests", 0),
-        requests if requests > most => ("requests", requests),
-        _ if receives > most => ("receives", receives),
-        _ => return None,
-    };
-    Some(Error::Limit { what, given, most })
 }
 
 /// Connection events of an endpoint.
@@ -99,7 +83,7 @@ impl Connection {
         }
         // The operations of a connection without requests would wait for ever.
         if options.requests == 0
-            && let Some(error) = refused_number(shared, options)
+            && let Some(error) = options.refused(&shared.ia)
         {
             return Err(error);
         }
@@ -118,7 +102,7 @@ impl Connection {
             })
         });
         // What failed may be the room for their events.
-        let inner = inner.map_err(|error| refused_number(shared, options).unwrap_or(error))?;
+        let inner = inner.map_err(|error| options.refused(&shared.ia).unwrap_or(error))?;
         inner.post_receives(receives, options.message_size)?;
         Ok(Self { inner })
     }

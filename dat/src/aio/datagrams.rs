@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use super::connection::refused_number;
 use super::context::Context;
 use super::link::Inner;
 use super::listener::Incoming;
@@ -67,7 +66,7 @@ impl Context {
         };
         // Without requests each operation would wait for ever.
         if options.requests == 0
-            && let Some(error) = refused_number(shared, options)
+            && let Some(error) = options.refused(&shared.ia)
         {
             return Err(error);
         }
@@ -86,7 +85,7 @@ impl Context {
             builder.max_requests(options.requests).datagrams().create()
         });
         // What failed may be the room for their events.
-        let inner = inner.map_err(|error| refused_number(shared, options).unwrap_or(error))?;
+        let inner = inner.map_err(|error| options.refused(&shared.ia).unwrap_or(error))?;
         let size = DATAGRAM_HEADER.saturating_add(options.message_size);
         inner.post_receives(options.receives, size)?;
         Ok(Datagrams {

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::shared_receives::SharedReceives;
+use crate::Ia;
+use crate::error::Error;
 
 /// Parameters of a connection.
 ///
@@ -45,5 +47,24 @@ impl Default for Options {
             timeout: Duration::MAX,
             shared_receives: None,
         }
+    }
+}
+
+impl Options {
+    /// Returns the error if the adapter cannot have that many receives or requests, or if there are to be no requests.
+    #[cold]
+    pub(super) fn refused(&self, ia: &Ia) -> Option<Error> {
+        let most = ia.attributes().ok()?.max_posts;
+        let receives = match self.shared_receives {
+            Some(_) => 0,
+            None => self.receives,
+        };
+        let (what, given) = match self.requests {
+            0 => ("requests", 0),
+            requests if requests > most => ("requests", requests),
+            _ if receives > most => ("receives", receives),
+            _ => return None,
+        };
+        Some(Error::Limit { what, given, most })
     }
 }
