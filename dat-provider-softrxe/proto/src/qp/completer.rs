@@ -25,7 +25,7 @@ impl Qp {
         let (psn, r) = (packet.bth.psn, &mut self.requester);
         if psn.is_before(r.una) {
             if r.retries == 0 {
-                r.round_trip.answered_again(cx.now, cx.config.ack_timeout);
+                r.round_trip.answered_again(cx.now);
             }
             return;
         }

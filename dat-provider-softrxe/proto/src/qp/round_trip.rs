@@ -4,7 +4,7 @@
 //! arrive, and the window halved each time. The peer then answers the repetition of what it has answered already. After such an answer the
 //! timeout is doubled until a round trip is measured with a packet that was sent once (Karn's algorithm): the answer to one that was
 //! sent twice does not tell which of the two it answers. Without such answers nothing is measured: most timeouts follow a loss. Nor is it
-//! if the answer comes soon after the timeout: then the first one was lost.
+//! if the answer comes sooner after the timeout than the timeout was long: then the path is short, and the first answer was lost.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ pub(super) struct RoundTrip {
     slow: bool,
     /// A round trip is to be measured.
     measures: bool,
-    /// The last timeout, unless an answer has shown already whether it was too short.
-    repeated: Option<Time>,
+    /// The last timeout, and the length of the first one in a row, unless an answer has shown already whether it was too short.
+    repeated: Option<(Time, Duration)>,
     /// Timeouts that were too short, since the last measurement.
     doublings: u32,
     /// The first timeout that the measurements ask for.
@@ -64,17 +64,20 @@ impl RoundTrip {
         }
         // The path may have become shorter.
         self.measures |= self.slow;
-        self.repeated = Some(now);
+        let first = self.repeated.filter(|_| retries > 0);
+        self.repeated = Some((now, first.map_or(waited, |(_, first)| first)));
         self.timed = None;
     }
 
-    /// Records an answer to what was answered already, after progress: if there was a timeout before, it was too short. An answer to a
-    /// repetition takes a round trip. So one that comes soon after the timeout tells of a short path, on which an answer was lost.
-    pub(super) fn answered_again(&mut self, now: Time, configured: Duration) {
-        let Some(timeout) = self.repeated.take() else {
+    /// Records an answer to what was answered already, after progress: if there was a timeout before, it was too short, or an answer was
+    /// lost. An answer to a repetition takes a round trip. If all timeouts in a row were too short, the answer to the first packet came after
+    /// the last one, and that to its repetition after the first one comes later by the length of the first one. If the answer
+    /// comes sooner, the round trip is shorter than that.
+    pub(super) fn answered_again(&mut self, now: Time) {
+        let Some((timeout, first)) = self.repeated.take() else {
             return;
         };
-        if now.since(timeout) >= configured / 4 {
+        if now.since(timeout) >= first {
             self.slow = true;
             self.measures = true;
             self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
@@ -143,18 +146,20 @@ mod tests {
     fn too_short(of: &mut RoundTrip, waited: Duration) {
         of.timed_out(SendWindow::new(100), at(0), waited, 0);
         of.answered_again(at(60), FIRST);
+        of.timed_out(Window::new(100), at(0), waited, 0);
+        of.answered_again(Time::ZERO + waited);
     }
 
     #[test]
     fn a_timeout_that_was_too_short_is_doubled_until_a_round_trip_is_measured() {
         let mut of = RoundTrip::default();
         assert_eq!(trip(&mut of, 1, 0, 40), None);
-        of.answered_again(at(60), FIRST);
+        of.answered_again(at(60));
         assert_eq!(of.timeout(FIRST, 0), FIRST);
         assert_eq!(of.timeout(FIRST, 2), 4 * FIRST);
         too_short(&mut of, FIRST);
         too_short(&mut of, 2 * FIRST);
-        of.answered_again(at(60), FIRST);
+        of.answered_again(at(60));
         assert_eq!(of.timeout(FIRST, 0), 4 * FIRST);
         // A packet that is sent again tells nothing.
         of.sent(Psn::new(2), at(0));
@@ -188,7 +193,27 @@ mod tests {
         of.timed_out(SendWindow::new(100), at(50), FIRST, 0);
         of.answered_again(at(51), FIRST);
         of.answered_again(at(100), FIRST);
+        of.timed_out(Window::new(100), at(50), FIRST, 0);
+        of.answered_again(at(51));
+        of.answered_again(at(100));
         assert_eq!(of.timeout(FIRST, 0), FIRST);
+    }
+
+    #[test]
+    fn an_answer_that_takes_less_than_the_timeout_was_lost_before() {
+        let mut of = RoundTrip::default();
+        of.timed_out(Window::new(100), at(50), FIRST, 0);
+        of.answered_again(at(99));
+        assert_eq!(of.timeout(FIRST, 0), FIRST);
+        of.timed_out(Window::new(100), at(250), FIRST, 0);
+        of.timed_out(Window::new(100), at(350), 2 * FIRST, 1);
+        of.answered_again(at(399));
+        assert_eq!(of.timeout(FIRST, 0), FIRST);
+        // A round trip of 151 ms: the repetition after 50 ms is answered after 201 ms.
+        of.timed_out(Window::new(100), at(1050), FIRST, 0);
+        of.timed_out(Window::new(100), at(1150), 2 * FIRST, 1);
+        of.answered_again(at(1201));
+        assert_eq!(of.timeout(FIRST, 0), 2 * FIRST);
     }
 
     #[test]
