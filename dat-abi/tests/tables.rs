@@ -142,7 +142,7 @@ macro_rules! version {
                 lmr: DatHandle,
                 key: u32,
                 remote_key: u32,
-                memory: Box<[u64; 512]>,
+                memory: Vec<u64>,
             }
 
             impl Side {
@@ -159,7 +159,7 @@ macro_rules! version {
                     lmr: 0,
                     key: 0,
                     remote_key: 0,
-                    memory: Box::new([fill; 512]),
+                    memory: vec![fill; 512],
                 };
                 ok!(
                     table,
@@ -174,7 +174,7 @@ macro_rules! version {
                     ep_create(ia, pz, s.dto, s.dto, s.conn, null(), &mut s.ep)
                 );
                 let region = DatRegionDescription {
-                    address: s.memory.as_ptr() as usize,
+                    address: s.memory.as_mut_ptr() as usize,
                     shared_memory_id: null(),
                 };
                 let (mut size, mut start) = (0, 0);
@@ -674,7 +674,7 @@ macro_rules! version {
                     for _ in 0..4 {
                         threads.spawn(|| {
                             let mut stale = Vec::new();
-                            for _ in 0..300 {
+                            for _ in 0..if cfg!(miri) { 5 } else { 300 } {
                                 let s = side(table, ia, pz, 0);
                                 free_side(table, &s);
                                 stale.extend([s.ep, s.lmr, s.dto, s.conn]);
@@ -687,7 +687,7 @@ macro_rules! version {
                         });
                     }
                     // Of two concurrent frees one succeeds.
-                    for _ in 0..200 {
+                    for _ in 0..if cfg!(miri) { 3 } else { 200 } {
                         let mut evd = 0;
                         ok!(table, evd_create(ia, 4, 0, 0x1, &mut evd));
                         let codes: Vec<u32> = std::thread::scope(|two| {

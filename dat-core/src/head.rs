@@ -1,7 +1,11 @@
 //! First words of every object: the part of a handle that C programs and the fast paths read.
 
+use std::ptr::with_exposed_provenance_mut;
+// Loom models the other words only.
+use std::sync::atomic::AtomicPtr;
+
 use crate::event::RawHandle;
-use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::transport::Token;
 
 /// Head of an object. Its layout is ABI: classic programs read the function table through the first word of a handle
@@ -10,8 +14,9 @@ use crate::transport::Token;
 #[repr(C)]
 pub struct Head {
     /// Address of the C function table (1.2 or 2.0) that created the object. Stays when the object is freed, so that
-    /// a stale handle still reaches a thunk that refuses it.
-    table: AtomicUsize,
+    /// a stale handle still reaches a thunk that refuses it. A pointer, because it is read as one: an integer that is read as a pointer
+    /// leads to no memory in Rust's terms.
+    table: AtomicPtr<()>,
     /// Liveness word: 0 if dead. Otherwise bit 0 is set and the object's kind uses the rest (an EVD for its dequeue
     /// state).
     pub word: AtomicU64,
@@ -38,11 +43,12 @@ impl Head {
     /// Returns the address of the function table.
     #[inline]
     pub fn table(&self) -> usize {
-        self.table.load(Ordering::Relaxed)
+        self.table.load(Ordering::Relaxed) as usize
     }
 
     /// Sets the function table, before the object is handed out.
     pub fn set_table(&self, table: usize) {
+        let table = with_exposed_provenance_mut(table);
         self.table.store(table, Ordering::Relaxed);
     }
 

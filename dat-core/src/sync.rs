@@ -1,9 +1,9 @@
 //! Atomics of the standard library, which loom's models replace by loom's types.
 
 #[cfg(all(loom, test))]
-pub(crate) use dat_loom::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use dat_loom::{AtomicU32, AtomicU64, Ordering};
 #[cfg(not(all(loom, test)))]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Allocates `count` zeroed slots of these atomics; see [`Cycle::zeroed`](dat_arena::Cycle::zeroed).
 pub(crate) fn zeroed<const N: usize>(count: usize) -> Option<dat_arena::Cycle<[AtomicU64; N]>> {
