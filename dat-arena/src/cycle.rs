@@ -122,7 +122,10 @@ mod tests {
         }
         assert_eq!(cycle.at(8 + 5)[0].load(Relaxed), 5);
         assert!(Cycle::<[AtomicU64; 1 << 32]>::zeroed(1 << 31).is_none());
-        assert!(Cycle::<[AtomicU64; 1 << 28]>::zeroed(1 << 31).is_none());
+        // Miri ends where no memory is left.
+        if cfg!(not(miri)) {
+            assert!(Cycle::<[AtomicU64; 1 << 28]>::zeroed(1 << 31).is_none());
+        }
     }
 
     /// Returns how many of the pages of `cycle` occupy memory.

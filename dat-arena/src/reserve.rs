@@ -75,6 +75,10 @@ pub fn has_thread_room() -> bool {
 /// Returns true if the process has `bytes` of address space left.
 #[must_use]
 pub fn has_space(bytes: usize) -> bool {
+    if cfg!(miri) {
+        // Miri has no protection but READ and WRITE, and fills such memory.
+        return true;
+    }
     // SAFETY: the mapping is new, is not accessed, and is unmapped again.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

@@ -34,7 +34,7 @@ thread_local! {
     pub(crate) static STAGE: Cell<Stage> = const { Cell::new(Stage::Deferred) };
 }
 
-#[cfg(target_env = "gnu")]
+#[cfg(all(target_env = "gnu", not(miri)))]
 mod c {
     use std::ffi::{c_int, c_void};
 
@@ -57,18 +57,18 @@ mod c {
 /// Sets the thread's cancellation state and returns the previous state.
 #[inline]
 fn set_state(state: c_int) -> c_int {
-    #[cfg(target_env = "gnu")]
+    #[cfg(all(target_env = "gnu", not(miri)))]
     {
         let mut old = c::DISABLE;
         // SAFETY: `old` is valid for the write. Enabling unwinds only threads with asynchronous cancellation, which are not supported.
         unsafe { c::pthread_setcancelstate(state, &raw mut old) };
         old
     }
-    #[cfg(not(target_env = "gnu"))]
+    #[cfg(not(all(target_env = "gnu", not(miri))))]
     state
 }
 
-#[cfg(not(target_env = "gnu"))]
+#[cfg(not(all(target_env = "gnu", not(miri))))]
 mod c {
     pub(super) const ENABLE: std::ffi::c_int = 0;
     pub(super) const DISABLE: std::ffi::c_int = 1;
@@ -125,7 +125,7 @@ pub fn defer<R>(body: impl FnOnce() -> R) -> R {
 #[inline(always)]
 pub unsafe fn point<R: Copy, F: FnOnce() -> R + Copy>(body: F) -> R {
     // SAFETY: the frames above are the caller's promise, and this one has no destructors.
-    #[cfg(target_env = "gnu")]
+    #[cfg(all(target_env = "gnu", not(miri)))]
     unsafe {
         c::pthread_testcancel();
     }
@@ -138,12 +138,12 @@ pub unsafe fn point<R: Copy, F: FnOnce() -> R + Copy>(body: F) -> R {
     let outer = STAGE.replace(stage);
     let result = body();
     let stage = STAGE.replace(outer);
-    #[cfg(target_env = "gnu")]
+    #[cfg(all(target_env = "gnu", not(miri)))]
     if stage == Stage::Caught {
         // SAFETY: as for pthread_testcancel above.
         unsafe { c::pthread_exit(c::CANCELED) }
     }
-    #[cfg(not(target_env = "gnu"))]
+    #[cfg(not(all(target_env = "gnu", not(miri))))]
     let _ = stage;
     if before == c::ENABLE {
         set_state(c::ENABLE);

@@ -167,7 +167,7 @@ fn call_direct(call: &Call) -> c_long {
     }
 }
 
-#[cfg(target_env = "gnu")]
+#[cfg(all(target_env = "gnu", not(miri)))]
 fn call_cancellable(call: &Call) -> Option<c_long> {
     unsafe extern "C" {
         /// Makes the call; defined in sleep.c. glibc's forced unwinding is caught in this C function.
@@ -179,7 +179,7 @@ fn call_cancellable(call: &Call) -> Option<c_long> {
     (caught == 0).then_some(result)
 }
 
-#[cfg(not(target_env = "gnu"))]
+#[cfg(not(all(target_env = "gnu", not(miri))))]
 fn call_cancellable(call: &Call) -> Option<c_long> {
     Some(call_direct(call))
 }

@@ -289,8 +289,8 @@ mod tests {
             with(20, 1),
             HelloError::Value {
                 name: "MTU",
-                value: 8193
-            }
+                value
+            } if value == (8192 | u32::from_ne_bytes([1, 0, 0, 0])).into()
         ));
         assert!(matches!(
             with(56, 2),
