@@ -22,13 +22,15 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use super::{End, Offer};
 use crate::channel::mtu;
+use crate::layout::CONTROL;
 
 /// Length of the packet.
 pub const LENGTH: usize = 64;
 const MAGIC: [u8; 8] = *b"dat-near";
 /// Version of packet, memory and protocol. Every version has magic number, version, kind and reason where this one has
-/// them.
-const VERSION: u16 = 7;
+/// them. The memory has another layout for processors with large pages ([`CONTROL`]), and so another version: an emulator may bring both to
+/// one host.
+const VERSION: u16 = 7 | ((CONTROL > 4096) as u16) << 14;
 
 /// Why a call is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
