@@ -61,4 +61,8 @@ pub(crate) fn link(soname: &str, node: &str, in_assembly: Option<&str>) {
         println!("cargo::rerun-if-changed={file}");
     }
     println!("cargo::rerun-if-env-changed=RUSTC_LINKER");
+    // Cargo sets that one from this variable or its configuration, and only sees a change of what it did not set itself.
+    let target = env::var("TARGET").expect("cargo sets TARGET");
+    let target = target.to_uppercase().replace(['-', '.'], "_");
+    println!("cargo::rerun-if-env-changed=CARGO_TARGET_{target}_LINKER");
 }

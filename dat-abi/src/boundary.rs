@@ -244,7 +244,9 @@ mod tests {
             assert_eq!(bytes(1, std::ptr::null(), 2), Err(Error::arg(3)));
             assert_eq!(structure::<u64>(std::ptr::null(), 3), Err(Error::arg(3)));
             let odd = words.as_ptr().byte_add(1);
-            assert_eq!(structure(odd, 3), Ok(words[0] >> 8 | words[1] << 56));
+            let bytes = words.map(u64::to_ne_bytes).concat();
+            let expected = u64::from_ne_bytes(bytes[1..9].try_into().unwrap());
+            assert_eq!(structure(odd, 3), Ok(expected));
         }
     }
 }

@@ -18,6 +18,12 @@
 //! system begins here. Start to read at [`cancel`], which explains why the other modules call `syscall` where libc has a function:
 //! most libc functions that may block are cancellation points, `syscall` is not.
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!(
+    "this library is for processors of 64 bits: the layouts of verbs and of the DAT interface are those of LP64, and a handle is an \
+     address of a range that is never given back, for which 32 bits have no room"
+);
+
 pub mod cancel;
 pub mod clock;
 pub mod close_on_fork;

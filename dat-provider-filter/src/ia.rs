@@ -191,14 +191,13 @@ unsafe fn rename(entry: &'static Entry, attr: *mut DatProviderAttr) {
 ///
 /// # Safety
 /// `arguments` is NULL or the list of the operation.
-unsafe fn queried(arguments: *const VaList) -> *mut DatProviderAttr {
-    if arguments.is_null() {
-        return std::ptr::null_mut();
-    }
+unsafe fn queried(arguments: *mut c_void) -> *mut DatProviderAttr {
     // SAFETY: the list has five more arguments: IA, mask, attributes, mask, attributes (dat_ib_extensions.h). This is a copy, which
     // leaves the list as it is.
     unsafe {
-        let mut list = arguments.read();
+        let Some(mut list) = VaList::from_parameter(arguments) else {
+            return std::ptr::null_mut();
+        };
         let words: [u64; 5] = std::array::from_fn(|_| list.word());
         match words[3] as u32 {
             0 => std::ptr::null_mut(),
@@ -249,7 +248,7 @@ unsafe fn query_closed(entry: &'static Entry, arguments: *mut c_void) -> DatRetu
     let name = CString::new(innermost.inner.as_str()).unwrap_or_default();
     // SAFETY: the caller's promise, with the inner name.
     unsafe {
-        let attr = queried(arguments.cast());
+        let attr = queried(arguments);
         let code = slot(name.as_ptr() as usize, ib_op::OPEN_QUERY, arguments);
         if code == DAT_SUCCESS && !attr.is_null() {
             for filter in below.iter().rev().chain([&entry]) {

@@ -267,7 +267,8 @@ mod tests {
         let own = locate("libc.so.6", &[]).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let mut bytes = fs::read(&own.path).unwrap();
-        bytes[18] = 243;
+        // The machine RISC-V, in the byte order of the file.
+        bytes[18..20].copy_from_slice(&243_u16.to_ne_bytes());
         fs::write(dir.path().join("libother.so"), &bytes).unwrap();
         let more = [dir.path().to_owned()];
         let error = locate("libother.so", &more).unwrap_err().to_string();

@@ -280,6 +280,10 @@ pub fn library_folders(own_path: Option<&Path>, conf: &Path) -> Vec<PathBuf> {
 /// Debian's name of the folder of this processor's libraries.
 pub(crate) const TRIPLE: &str = if cfg!(target_arch = "aarch64") {
     "aarch64-linux-gnu"
+} else if cfg!(target_arch = "powerpc64") {
+    "powerpc64le-linux-gnu"
+} else if cfg!(target_arch = "s390x") {
+    "s390x-linux-gnu"
 } else {
     "x86_64-linux-gnu"
 };

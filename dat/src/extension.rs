@@ -1,7 +1,5 @@
 //! Calls of the IB extension, whose slot takes its arguments as a C `va_list`.
 
-use std::ffi::c_void;
-
 use dat_abi::va_list::VaList;
 
 use crate::error::Result;
@@ -54,7 +52,6 @@ unsafe fn code(handle: Handle, op: i32, arguments: &[u64]) -> Option<u32> {
     let slot = handle.table().handle_extendedop?;
     let _turn = crate::serial::enter(handle.table_address());
     let mut list = VaList::in_memory(arguments);
-    let list = (&raw mut list).cast::<c_void>();
     // SAFETY: a provider's handle, and the operation's arguments by the caller's promise.
-    Some(unsafe { slot(handle.0, op, list) })
+    Some(unsafe { slot(handle.0, op, list.as_parameter()) })
 }

@@ -87,6 +87,85 @@ std::arch::global_asm!(
     body = sym dat_extension_op_va,
 );
 
+#[cfg(target_arch = "s390x")]
+std::arch::global_asm!(
+    ".globl dat_extension_op",
+    ".type dat_extension_op, @function",
+    "dat_extension_op:",
+    ".cfi_startproc",
+    // The caller leaves room for the registers: r4 to r15 at r15+32. r2 and r3 are the named arguments.
+    "stmg %r4, %r15, 32(%r15)",
+    ".cfi_offset %r6, -112",
+    ".cfi_offset %r7, -104",
+    ".cfi_offset %r8, -96",
+    ".cfi_offset %r9, -88",
+    ".cfi_offset %r10, -80",
+    ".cfi_offset %r11, -72",
+    ".cfi_offset %r12, -64",
+    ".cfi_offset %r13, -56",
+    ".cfi_offset %r14, -48",
+    ".cfi_offset %r15, -40",
+    "lgr %r1, %r15",
+    "aghi %r15, -192",
+    ".cfi_def_cfa_offset 352",
+    "stg %r1, 0(%r15)",
+    // The va_list at r15+160: gpr, fpr, overflow_arg_area, reg_save_area.
+    "lghi %r0, 2",
+    "stg %r0, 160(%r15)",
+    "lghi %r0, 4",
+    "stg %r0, 168(%r15)",
+    "la %r4, 160(%r1)",
+    "stg %r4, 176(%r15)",
+    "stg %r1, 184(%r15)",
+    "la %r4, 160(%r15)",
+    "brasl %r14, {body}",
+    "lmg %r6, %r15, 240(%r15)",
+    ".cfi_def_cfa_offset 160",
+    "br %r14",
+    ".cfi_endproc",
+    ".size dat_extension_op, . - dat_extension_op",
+    ".symver dat_extension_op, dat_extension_op@@@DAT_2.0",
+    body = sym dat_extension_op_va,
+);
+
+#[cfg(target_arch = "powerpc64")]
+std::arch::global_asm!(
+    ".globl dat_extension_op",
+    ".type dat_extension_op, @function",
+    "dat_extension_op:",
+    ".cfi_startproc",
+    "0:",
+    "addis 2, 12, .TOC. - 0b@ha",
+    "addi 2, 2, .TOC. - 0b@l",
+    ".localentry dat_extension_op, . - dat_extension_op",
+    "mflr 0",
+    "std 0, 16(1)",
+    // The caller leaves room for the eight registers at r1+32, before its stack arguments: r3 and r4 are the named arguments. The
+    // va_list is the address of the next argument.
+    "std 5, 48(1)",
+    "std 6, 56(1)",
+    "std 7, 64(1)",
+    "std 8, 72(1)",
+    "std 9, 80(1)",
+    "std 10, 88(1)",
+    "addi 5, 1, 48",
+    "stdu 1, -32(1)",
+    ".cfi_def_cfa_offset 32",
+    ".cfi_offset lr, 16",
+    "bl {body}",
+    "nop",
+    "addi 1, 1, 32",
+    ".cfi_def_cfa_offset 0",
+    "ld 0, 16(1)",
+    "mtlr 0",
+    ".cfi_restore lr",
+    "blr",
+    ".cfi_endproc",
+    ".size dat_extension_op, . - dat_extension_op",
+    ".symver dat_extension_op, dat_extension_op@@@DAT_2.0",
+    body = sym dat_extension_op_va,
+);
+
 unsafe extern "C" {
     fn dat_extension_op();
 }
@@ -99,11 +178,13 @@ static KEEP: unsafe extern "C" fn() = dat_extension_op;
 unsafe extern "C" fn dat_extension_op_va(
     handle: DatHandle,
     op: i32,
-    arguments: *mut VaList,
+    arguments: *mut c_void,
 ) -> u32 {
     if op == OPEN_QUERY {
-        // SAFETY: the C caller's list, whose first argument is the IA's name for this operation.
-        return LIBRARY.guard_from_fork(|| unsafe { open_query(&mut *arguments) });
+        return LIBRARY.guard_from_fork(|| {
+            // SAFETY: the C caller's list, whose first argument is the IA's name for this operation.
+            unsafe { open_query(VaList::from_parameter(arguments).ok_or(Error::arg(3))?) }
+        });
     }
     LIBRARY.guard(|| {
         let (handle, table) =
@@ -112,7 +193,7 @@ unsafe extern "C" fn dat_extension_op_va(
             .handle_extendedop
             .ok_or(Error::of(Kind::NotImplemented))?;
         // SAFETY: the slot's contract is the function's.
-        unpack_v2_0(unsafe { slot(handle, op, arguments.cast::<c_void>()) })
+        unpack_v2_0(unsafe { slot(handle, op, arguments) })
     })
 }
 
@@ -120,7 +201,7 @@ unsafe extern "C" fn dat_extension_op_va(
 ///
 /// # Safety
 /// `arguments` is a list that begins with a C string.
-unsafe fn open_query(arguments: &mut VaList) -> Result<()> {
+unsafe fn open_query(mut arguments: VaList) -> Result<()> {
     // SAFETY: the caller's promise.
     let name = unsafe { arguments.word() } as *const c_char;
     if name.is_null() {
@@ -150,11 +231,7 @@ unsafe fn open_query(arguments: &mut VaList) -> Result<()> {
             let slot = slot.ok_or(Error::of(Kind::NotImplemented))?;
             // SAFETY: the provider's contract for OPEN_QUERY: the name as handle, and the rest of the list.
             unpack_v2_0(unsafe {
-                slot(
-                    name.as_ptr() as usize,
-                    OPEN_QUERY,
-                    std::ptr::from_mut(arguments).cast(),
-                )
+                slot(name.as_ptr() as usize, OPEN_QUERY, arguments.as_parameter())
             })
         });
     // During the query the provider is in use, as by an open IA.

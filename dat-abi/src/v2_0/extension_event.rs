@@ -43,8 +43,8 @@ const NONE: DatIbExtensionEventData = DatIbExtensionEventData {
 /// Returns `data` as words, with zeros for padding.
 pub(crate) fn words(data: &DatIbExtensionEventData) -> [u64; 8] {
     let mut words = [0; 8];
-    words[0] = u64::from(data.r#type) | u64::from(data.status) << 32;
-    words[1] = u64::from(data.val);
+    words[0] = pair(data.r#type, data.status);
+    words[1] = pair(data.val, 0);
     words[2] = data.remote_ah.ah as u64;
     // The queue pair number and 28 bytes of address.
     let mut bytes = [0; 32];
@@ -55,6 +55,16 @@ pub(crate) fn words(data: &DatIbExtensionEventData) -> [u64; 8] {
     }
     words[7] = data.context;
     words
+}
+
+/// Returns two members of 32 bits, one after the other, as a word.
+fn pair(first: u32, second: u32) -> u64 {
+    let [first, second] = [first, second].map(u64::from);
+    if cfg!(target_endian = "big") {
+        first << 32 | second
+    } else {
+        first | second << 32
+    }
 }
 
 /// Returns the data of a completion of type `extension`.
@@ -145,7 +155,9 @@ mod tests {
             (seen.remote_ah.ah as usize, seen.remote_ah.qpn),
             (0x5566, 0x77)
         );
-        assert_eq!(seen.remote_ah.ia_addr[..8], [2, 0, 2, 1, 10, 9, 0, 1]);
+        let (family, rest) = seen.remote_ah.ia_addr.split_at(2);
+        assert_eq!(family, (libc::AF_INET as u16).to_ne_bytes());
+        assert_eq!(rest[..6], [2, 1, 10, 9, 0, 1]);
         assert_eq!(seen.context, 0x99);
     }
 }

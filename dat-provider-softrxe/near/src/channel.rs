@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dat_os::processor::is_amd;
 
-use crate::layout::{MAX_MTU, MTU_DIVISOR};
+use crate::layout::{CONTROL, MAX_MTU, MTU_DIVISOR};
 use crate::map::{Map, MapError};
 use crate::receiver::Receiver;
 use crate::sender::Sender;
@@ -16,6 +16,9 @@ pub const WIDE_RING: usize = 2 << 20;
 pub const LARGE_RING: usize = 256 << 10;
 /// Bytes of a ring of a process with many channels.
 pub const SMALL_RING: usize = 64 << 10;
+
+// The data is mapped twice in a row, each time from a page on.
+const _: () = assert!(SMALL_RING.is_multiple_of(CONTROL) && LARGE_RING.is_multiple_of(CONTROL));
 
 /// Returns whether a ring is faster if its data leaves the second cache of the processor that read it.
 ///

@@ -13,8 +13,13 @@
 
 use crate::violation::Violation;
 
-/// Length of the page of indices before each ring's data.
-pub const CONTROL: usize = 4096;
+/// Length of the page of indices before each ring's data: the largest page that a kernel of this processor can have, as the data is
+/// mapped apart from it. What is not used of it occupies no memory.
+pub const CONTROL: usize = if cfg!(any(target_arch = "aarch64", target_arch = "powerpc64")) {
+    64 << 10
+} else {
+    4096
+};
 /// Distance of two lines of indices: processors fetch two cache lines of 64 bytes at a time.
 pub const LINE: usize = 128;
 /// A record begins at a multiple of this.

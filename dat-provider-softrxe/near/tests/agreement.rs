@@ -13,6 +13,7 @@ use softrxe_near::agreement::hello::{Hello, HelloError, Packet, Reason};
 use softrxe_near::agreement::{
     ANY_GUID, Agreed, AnswerError, Bell, Call, Dial, DialError, Door, End, Offer,
 };
+use softrxe_near::layout::CONTROL;
 use softrxe_near::{LARGE_RING, MapError, SMALL_RING};
 use softrxe_port::fork::CloseOnFork;
 use softrxe_port::listener::Listener;
@@ -333,7 +334,7 @@ fn an_answer_with_wrong_memory_is_refused() {
     };
     let answer = |ring| offers(ring, false);
     let good = answer(SMALL_RING);
-    let length = 2 * (4096 + SMALL_RING as i64);
+    let length = 2 * (CONTROL + SMALL_RING) as i64;
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
     for missing in [libc::F_SEAL_SHRINK, libc::F_SEAL_GROW, libc::F_SEAL_SEAL] {
         let unsealed = memory(length, seals & !missing);

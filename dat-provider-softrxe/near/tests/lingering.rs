@@ -13,6 +13,7 @@ use peer::{end, memory};
 use softrxe_near::SMALL_RING;
 use softrxe_near::agreement::hello::{Hello, Packet};
 use softrxe_near::agreement::{Dial, DialError, End, Offer};
+use softrxe_near::layout::CONTROL;
 use softrxe_port::fork::CloseOnFork;
 use softrxe_port::own_user;
 use softrxe_port::packets;
@@ -131,7 +132,7 @@ fn a_socket_that_lingers_does_not_keep_the_reader_of_wake_ups() {
         };
         let answer = Packet::Answer(Hello::new(other, one.guid, offer));
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        let memory = memory(2 * (4096 + SMALL_RING as i64), seals);
+        let memory = memory(2 * (CONTROL + SMALL_RING) as i64, seals);
         let descriptors = [memory.as_raw_fd()];
         let (mut dial, there) = call(other, Some((&answer.encode(), &descriptors)));
         let (socket, _peer) = socket_that_lingers();

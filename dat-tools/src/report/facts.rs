@@ -13,13 +13,15 @@ const OF_DEVICE: [&str; 5] = ["hca_type", "hw_rev", "fw_ver", "board_id", "node_
 /// What sysfs has of a port, without its GIDs and LIDs.
 const OF_PORT: [&str; 4] = ["state", "phys_state", "rate", "link_layer"];
 /// Folders of shared libraries.
-const LIBRARIES: [&str; 6] = [
+const LIBRARIES: [&str; 8] = [
     "/usr/lib64",
     "/usr/lib",
     "/lib64",
     "/lib",
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib/powerpc64le-linux-gnu",
+    "/usr/lib/s390x-linux-gnu",
 ];
 
 /// Returns all facts.

@@ -67,7 +67,7 @@ pub(crate) unsafe extern "C" fn handle_extendedop<T: Transport>(
         }
         if OF_COUNTERS.contains(&op) {
             // SAFETY: the C caller's list, with the arguments that `op` has (dat_ib_extensions.h).
-            return unsafe { count_op::<T>(handle, op, structure_mut(arguments)?) };
+            return unsafe { count_op::<T>(handle, op, &mut list(arguments)?) };
         }
         // Checked before the handle: some operations that are not implemented take handles of other kinds.
         if !OF_ENDPOINTS.contains(&op) {
@@ -75,7 +75,7 @@ pub(crate) unsafe extern "C" fn handle_extendedop<T: Transport>(
         }
         let ep = find::<T>(handle)?;
         // SAFETY: as above.
-        let list = unsafe { structure_mut(arguments)? };
+        let mut list = unsafe { list(arguments)? };
         // SAFETY: as above; pointers are NULL or valid.
         unsafe {
             match op {
@@ -187,8 +187,7 @@ pub(crate) unsafe extern "C" fn provider_extendedop<P: Provider>(
     }
     guard(|| {
         // SAFETY: the C caller's name and list (dat_ib_extensions.h).
-        let (name, list) =
-            unsafe { (text(handle as *const c_char, 1)?, structure_mut(arguments)?) };
+        let (name, mut list) = unsafe { (text(handle as *const c_char, 1)?, list(arguments)?) };
         // SAFETY: as above; pointers are NULL or valid.
         unsafe {
             let out = list.word() as *mut DatHandle;
@@ -227,10 +226,7 @@ pub(crate) unsafe extern "C" fn provider_extendedop<P: Provider>(
 ///
 /// # Errors
 /// `DAT_INVALID_PARAMETER` for NULL.
-unsafe fn structure_mut<'a>(arguments: *mut c_void) -> Result<&'a mut VaList> {
-    if arguments.is_null() {
-        return Err(Error::arg(3));
-    }
-    // SAFETY: not NULL, so the list of the C caller.
-    Ok(unsafe { &mut *arguments.cast::<VaList>() })
+unsafe fn list(arguments: *mut c_void) -> Result<VaList> {
+    // SAFETY: the caller's promise.
+    unsafe { VaList::from_parameter(arguments) }.ok_or(Error::arg(3))
 }

@@ -69,7 +69,7 @@ impl Reason {
                 "no process of this user answers for the peer: it is another user's, or one with near=off"
             }
             Self::Elsewhere => "the peer is on another host or in another network namespace",
-            Self::Version => "the peer has another version of the library",
+            Self::Version => "the peer has another version of the library, or another byte order",
             Self::Resources => "no memory, descriptor or channel is left here or at the peer",
             Self::Silent => "the peer has not answered; it may be stopped or very busy",
             Self::Protocol => "the peer's answer is not that of an engine",
@@ -81,9 +81,8 @@ impl Reason {
         match error {
             DialError::Connection { error, .. } => Self::of_connection(error, ip),
             DialError::Closed => Self::Silent,
-            DialError::Refused(Refused::Version) | DialError::Hello(HelloError::Version(_)) => {
-                Self::Version
-            }
+            DialError::Refused(Refused::Version)
+            | DialError::Hello(HelloError::Version(_) | HelloError::ByteOrder) => Self::Version,
             DialError::Refused(Refused::Full) => Self::Resources,
             DialError::Map(error) => Self::of_memory(error),
             // This process has no room for all of them.
@@ -247,6 +246,7 @@ mod tests {
             (DialError::Closed, Reason::Silent),
             (DialError::Refused(Refused::Version), Reason::Version),
             (DialError::Hello(HelloError::Version(9)), Reason::Version),
+            (DialError::Hello(HelloError::ByteOrder), Reason::Version),
             (DialError::Refused(Refused::Full), Reason::Resources),
             (descriptors(0, 1), Reason::Resources),
             (descriptors(1, 3), Reason::Resources),

@@ -22,13 +22,15 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use super::{End, Offer};
 use crate::channel::mtu;
+use crate::layout::CONTROL;
 
 /// Length of the packet.
 pub const LENGTH: usize = 64;
 const MAGIC: [u8; 8] = *b"dat-near";
 /// Version of packet, memory and protocol. Every version has magic number, version, kind and reason where this one has
-/// them.
-const VERSION: u16 = 7;
+/// them. The memory has another layout for processors with large pages ([`CONTROL`]), and so another version: an emulator may bring both to
+/// one host.
+const VERSION: u16 = 7 | ((CONTROL > 4096) as u16) << 14;
 
 /// Why a call is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -131,6 +133,9 @@ pub enum HelloError {
         "a HELLO of version {0}, where this library has version {VERSION}: use one version of the library on a host"
     )]
     Version(u16),
+    /// This version in the other byte order: one of the processes is run by an emulator of another processor.
+    #[error("a HELLO in the other byte order: the process is of another processor")]
+    ByteOrder,
     /// A value that no process of this version sends.
     #[error("a HELLO with the wrong {name} {value}")]
     Value {
@@ -193,6 +198,9 @@ impl Packet {
             return Ok(Self::Refusal(Reason::from_code(bytes[11])));
         }
         let version = u16::from_ne_bytes(part(bytes, 8));
+        if version == VERSION.swap_bytes() {
+            return Err(HelloError::ByteOrder);
+        }
         if version != VERSION {
             return Err(HelloError::Version(version));
         }
@@ -276,8 +284,12 @@ mod tests {
         assert_eq!(Packet::decode(&good[1..]), Err(HelloError::Foreign(63)));
         assert_eq!(Packet::decode(&[0; 65]), Err(HelloError::Foreign(65)));
         assert_eq!(with(0, 0), HelloError::Foreign(64));
-        let version = u16::from_ne_bytes([VERSION.to_ne_bytes()[0], 1]);
+        let [first, _] = VERSION.to_ne_bytes();
+        let version = u16::from_ne_bytes([first, 1]);
         assert_eq!(with(9, 1), HelloError::Version(version));
+        let mut swapped = good;
+        swapped[8..10].reverse();
+        assert_eq!(Packet::decode(&swapped), Err(HelloError::ByteOrder));
         assert!(matches!(
             with(10, 3),
             HelloError::Value {
@@ -285,12 +297,14 @@ mod tests {
                 value: 3
             }
         ));
+        let mut odd = good;
+        odd[20..24].copy_from_slice(&8193_u32.to_ne_bytes());
         assert!(matches!(
-            with(20, 1),
-            HelloError::Value {
+            Packet::decode(&odd),
+            Err(HelloError::Value {
                 name: "MTU",
-                value
-            } if value == (8192 | u32::from_ne_bytes([1, 0, 0, 0])).into()
+                value: 8193
+            })
         ));
         assert!(matches!(
             with(56, 2),

@@ -235,9 +235,12 @@ fn put_socket(out: &mut [u8], address: SocketAddr) {
     }
 }
 
-/// Reads a `sockaddr_in` or `sockaddr_in6`; `None` for another family.
+/// Reads a `sockaddr_in` or `sockaddr_in6`; `None` for another family. The family is in the peer's byte order, and less than 256.
 fn socket(bytes: &[u8]) -> Option<SocketAddr> {
-    let ip: IpAddr = match i32::from(u16::from_ne_bytes([bytes[0], bytes[1]])) {
+    let ([0, family] | [family, 0]) = [bytes[0], bytes[1]] else {
+        return None;
+    };
+    let ip: IpAddr = match i32::from(family) {
         libc::AF_INET => Ipv4Addr::new(bytes[4], bytes[5], bytes[6], bytes[7]).into(),
         libc::AF_INET6 => Ipv6Addr::from(gid(bytes, 8)).into(),
         _ => return None,
@@ -379,6 +382,11 @@ mod tests {
         let gid = [
             0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x90, 0x6d, 0x1e, 0xff, 0xfe, 0x6b, 0x80, 0x02,
         ];
+        // The peer's host has the family of a socket address in its own byte order, and the recorded ones are of x86-64.
+        let own_order = |mut bytes: Vec<u8>| {
+            bytes[AT_SOCKET..AT_SOCKET + 2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+            bytes
+        };
         for (hex, operation, qpn, port, first) in [
             (RECORDED[0], Operation::Request, 0x14, 0xc160, 1),
             (RECORDED[1], Operation::Reply, 0x12, 0xb4a8, 2),
@@ -401,7 +409,10 @@ mod tests {
                 private_data: (first..first + 48).collect(),
             };
             assert_eq!(message, expected);
-            assert_eq!(message.encode(false), bytes);
+            assert_eq!(message.encode(false), own_order(bytes.clone()));
+            let mut other_order = bytes;
+            other_order[AT_SOCKET..AT_SOCKET + 2].reverse();
+            assert_eq!(whole(&other_order), expected);
         }
     }
 
@@ -448,6 +459,8 @@ mod tests {
             expected[3] = code;
             expected[AT_LENGTH + 1] = 2;
             expected.extend_from_slice(b"no");
+            expected[AT_SOCKET..AT_SOCKET + 2]
+                .copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
             assert_eq!(refusal, expected);
         }
     }

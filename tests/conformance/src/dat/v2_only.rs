@@ -156,7 +156,7 @@ impl Dat {
         // Padded: no provider reads beyond, whichever operation it performs.
         words.resize(16, 0);
         let mut list = VaList::in_memory(&words);
-        let list = (&raw mut list).cast::<c_void>();
+        let list = list.as_parameter();
         // Opening uses the provider's registered table, as there is no handle yet.
         let table = if extension == Extension::OPEN_QUERY {
             self.opener
