@@ -64,6 +64,8 @@ pub(super) struct Requester {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequesterPath {
     pub(super) mtu: u32,
+    /// Limit of PSNs in flight when a READ is sent, whose answer this side has to hold.
+    max_reads: u32,
     depth: usize,
     /// The link loses nothing.
     pub(super) lossless: bool,
@@ -84,6 +86,7 @@ impl Requester {
             reads: VecDeque::new(),
             path: RequesterPath {
                 mtu: 1024,
+                max_reads: 0,
                 depth: 0,
                 lossless: false,
                 retry_count: 0,
@@ -119,7 +122,7 @@ impl Requester {
         };
     }
 
-    pub(super) fn connect(&mut self, path: &Path, max_window: u32) {
+    pub(super) fn connect(&mut self, path: &Path, max_window: u32, max_reads: u32) {
         self.una = path.send_psn;
         self.next = path.send_psn;
         self.high = path.send_psn;
@@ -131,6 +134,7 @@ impl Requester {
         };
         self.path = RequesterPath {
             mtu: u32::from(path.mtu),
+            max_reads: if lossless { NEAR_WINDOW } else { max_reads },
             depth: usize::from(path.initiator_depth),
             lossless,
             retry_count: u32::from(path.retry_count),
@@ -310,7 +314,8 @@ impl Requester {
         end: u32,
     ) -> Option<Outgoing> {
         let (mtu, in_flight, packets) = (self.path.mtu, self.in_flight(), end - index);
-        let fits = in_flight == 0 || in_flight + packets <= self.window.size();
+        let room = self.window.size().min(self.path.max_reads);
+        let fits = in_flight == 0 || in_flight + packets <= room;
         if !fits || self.reads.len() >= self.path.depth {
             return None;
         }
