@@ -147,6 +147,8 @@ group_dapl() {
 group_librdmacm() {
     ours_serves 'rping>user' '20 rounds' rping rping -c -a $us -C 20 -S 4000 -V
     ours_connects 'user>rping' '20 rounds of 4000 bytes compared' rping -s -a $kernel -C 20 -S 4000 -V -- rping client $kernel 20 4000
+    ours_serves 'ucmatose>user' '10 messages each way' ucmatose ucmatose -s $us
+    ours_connects 'user>ucmatose' '10 messages each way' ucmatose -b $kernel -- ucmatose client $kernel
     ours_serves 'ib_write_bw>user' 'memory written' perftest ib_write_bw -d rxe0 -R -n 100 -s 8192 $us
     ours_serves 'ib_send_bw>user' '100 messages received' perftest ib_send_bw -d rxe0 -R -n 100 -s 4096 $us
     ours_serves 'ib_read_lat>user' 'memory untouched' perftest ib_read_lat -d rxe0 -R -n 100 -s 64 $us

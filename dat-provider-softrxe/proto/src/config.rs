@@ -34,7 +34,7 @@ pub struct Config {
     pub verify_icrc: bool,
     /// Send runs of several packets to foreign IPv4 peers that are not on loopback.
     pub gso_foreign: bool,
-    /// Limit of PSNs in flight to engines of this project; to other peers it is at most 128.
+    /// Limit of PSNs in flight to engines of this project, and of those of READs to all peers. To other peers the limit is 128.
     pub max_window: u32,
     /// Response packets that one READ request asks for.
     pub read_chunk: u32,

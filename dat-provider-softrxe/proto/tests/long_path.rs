@@ -14,18 +14,26 @@ const PACKETS: u64 = 60 * 64;
 
 /// Posts 60 WRITEs of 64 KiB, and returns the time that they take.
 fn write(pair: &mut Pair, qpns: [Qpn; 2]) -> Duration {
-    let local = pair.sides[0].memory.register(vec![7; 65_536], ALL);
-    let target = pair.sides[1].memory.register(vec![0; 65_536], ALL);
+    transfer(pair, qpns, Op::Write)
+}
+
+/// Posts 60 WRITEs or READs of 64 KiB, and returns the time that they take.
+fn transfer(pair: &mut Pair, qpns: [Qpn; 2], op: fn(Remote) -> Op) -> Duration {
+    let (from, to) = match op(Remote { address: 0, key: 0 }) {
+        Op::Read(_) => (1, 0),
+        _ => (0, 1),
+    };
+    let regions = [0, 1].map(|side| {
+        let byte = if side == from { 7 } else { 0 };
+        pair.sides[side].memory.register(vec![byte; 65_536], ALL)
+    });
+    let [local, target] = regions;
     let remote = Remote {
         address: target.address,
         key: target.key,
     };
     for id in 0..60 {
-        pair.post(
-            0,
-            qpns[0],
-            &SendRequest::new(id, Op::Write(remote), &[local]),
-        );
+        pair.post(0, qpns[0], &SendRequest::new(id, op(remote), &[local]));
     }
     let before = pair.now;
     let limit = Duration::from_secs(600);
@@ -36,7 +44,7 @@ fn write(pair: &mut Pair, qpns: [Qpn; 2]) -> Duration {
             .iter()
             .all(|done| done.status == Status::Success)
     );
-    assert_eq!(pair.sides[1].memory.bytes(&target), vec![7; 65_536]);
+    assert_eq!(pair.sides[to].memory.bytes(&regions[to]), vec![7; 65_536]);
     pair.now.since(before)
 }
 
@@ -60,6 +68,18 @@ fn packets_are_sent_once_although_the_answer_takes_longer_than_the_timeout() {
             assert!(pair.sent < 4 * PACKETS, "{} packets", pair.sent);
         }
     }
+}
+
+#[test]
+fn the_receive_buffer_of_this_side_limits_reads_only_of_a_foreign_peer() {
+    let mut pair = Pair::with("foreign_window", 1, |config| config.max_window = 48);
+    (pair.own, pair.latency) = (false, Duration::from_millis(10));
+    let qpns = pair.connected();
+    write(&mut pair, qpns);
+    let mut windows = |op| PACKETS / (transfer(&mut pair, qpns, op).as_millis() as u64 / 20);
+    assert!(windows(Op::Write) > 100);
+    let reads = windows(Op::Read);
+    assert!((32..=48).contains(&reads), "{reads}");
 }
 
 #[test]

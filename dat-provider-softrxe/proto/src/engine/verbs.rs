@@ -209,10 +209,13 @@ impl<M: Memory> Engine<M> {
             return Err(QpError::Invalid("path MTU 256, 512, 1024, 2048 or 4096"));
         }
         let window = self.config.max_window;
-        let max_window = if path.agreement.has(Capabilities::WIDE_WINDOW) {
-            window
+        // READs bring as many packets here. The size of a foreign peer's buffer is not known, and rdma_rxe has none that overflows.
+        let (max_window, max_reads) = if path.agreement.has(Capabilities::WIDE_WINDOW) {
+            (window, window)
+        } else if path.agreement.is_own() {
+            (window.min(FOREIGN_WINDOW), window)
         } else {
-            window.min(FOREIGN_WINDOW)
+            (FOREIGN_WINDOW, window)
         };
         let (slot, qp) = self.qp_mut(qpn).ok_or(QpError::Unknown(qpn))?;
         if qp.state() != QpState::Init {
@@ -225,7 +228,7 @@ impl<M: Memory> Engine<M> {
             Link::Down => return Err(QpError::Invalid("a link that is up")),
         }
         if let Some(Some(qp)) = self.qps.get_mut(slot as usize) {
-            qp.connect(*path, max_window);
+            qp.connect(*path, max_window, max_reads);
         }
         Ok(())
     }

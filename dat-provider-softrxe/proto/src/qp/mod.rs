@@ -184,11 +184,11 @@ impl Qp {
 
     /// Connects: from Init to ReadyToSend. Returns false in any other state. Allocates nothing if
     /// [`reserve`](Self::reserve) was called with the same numbers.
-    pub(crate) fn connect(&mut self, path: Path, max_window: u32) -> bool {
+    pub(crate) fn connect(&mut self, path: Path, max_window: u32, max_reads: u32) -> bool {
         if !self.step(QpInput::Receive) || !self.step(QpInput::Send) {
             return false;
         }
-        self.requester.connect(&path, max_window);
+        self.requester.connect(&path, max_window, max_reads);
         self.responder.connect(&path);
         self.path = Some(path);
         true

@@ -74,7 +74,8 @@ impl Requester {
         end: u32,
     ) -> Option<Outgoing> {
         let (mtu, in_flight, packets) = (self.path.mtu, self.in_flight(), end - index);
-        let fits = in_flight == 0 || in_flight + packets <= self.window.size();
+        let room = self.window.size().min(self.path.max_reads);
+        let fits = in_flight == 0 || in_flight + packets <= room;
         if !fits || self.reads.len() >= self.path.depth {
             return None;
         }

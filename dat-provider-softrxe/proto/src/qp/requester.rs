@@ -57,6 +57,8 @@ pub(super) struct Requester {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequesterPath {
     pub(super) mtu: u32,
+    /// Limit of PSNs in flight when a READ is sent, whose answer this side has to hold.
+    pub(super) max_reads: u32,
     pub(super) depth: usize,
     /// The link loses nothing.
     pub(super) lossless: bool,
@@ -77,6 +79,7 @@ impl Requester {
             reads: VecDeque::new(),
             path: RequesterPath {
                 mtu: 1024,
+                max_reads: 0,
                 depth: 0,
                 lossless: false,
                 retry_count: 0,
@@ -112,7 +115,7 @@ impl Requester {
         };
     }
 
-    pub(super) fn connect(&mut self, path: &Path, max_window: u32) {
+    pub(super) fn connect(&mut self, path: &Path, max_window: u32, max_reads: u32) {
         self.una = path.send_psn;
         self.next = path.send_psn;
         self.high = path.send_psn;
@@ -124,6 +127,7 @@ impl Requester {
         };
         self.path = RequesterPath {
             mtu: u32::from(path.mtu),
+            max_reads: if lossless { NEAR_WINDOW } else { max_reads },
             depth: usize::from(path.initiator_depth),
             lossless,
             retry_count: u32::from(path.retry_count),

@@ -112,7 +112,7 @@ impl Bench {
             agreement: Agreement::FOREIGN,
             link: Link::Near(NearId(0)),
         };
-        assert!(qp.connect(path, 64));
+        assert!(qp.connect(path, 64, 64));
         Self {
             qp,
             out,
