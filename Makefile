@@ -20,7 +20,12 @@ check: ## format and unit tests, in two minutes, without root and without packag
 
 .PHONY: arm64
 arm64: ## build for 64-bit ARM, and run unit tests and C programs under qemu-user
-	@scripts/arm64.sh
+	@scripts/ports.sh arm64
+
+.PHONY: ports
+ports: ## the same for s390x, which is big endian, with a connection to this machine, and for 64-bit Power (rustup target add)
+	@scripts/ports.sh s390x
+	@scripts/ports.sh powerpc64le
 
 .PHONY: test
 test: ## run everything that CI runs

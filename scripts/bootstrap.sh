@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the Debian packages that building and testing need; does nothing (in milliseconds) when all are installed.
 #
-# usage: bootstrap.sh [build] [lab] [siw] [test] [bench] [bindings] [arm64] [packages]      default: build lab test
+# usage: bootstrap.sh [build] [lab] [siw] [test] [bench] [bindings] [arm64] [s390x] [powerpc64le] [packages]      default: build lab test
 #
 # A machine needs Rust (the group build says how to get it) and apt-get. As root the script installs; otherwise it prints the command to run and fails.
 # DAT_BOOTSTRAP=skip does nothing, for other distributions.
@@ -17,8 +17,11 @@ siw=(gcc-12 libc6-dev make binutils libelf1 xz-utils)
 test=(libdapl2 libdapl-dev dapl2-utils perftest tshark tcpdump valgrind procps g++ pkg-config groff-base)
 # Tools that `make bench` compares with, and the headers for those of its own in C.
 bench=(iperf3 libfabric-bin ucx-utils libibverbs-dev librdmacm-dev)
-# A compiler and a C library for 64-bit ARM, its emulator, and what Debian's rustc-web is linked with, for scripts/arm64.sh.
+# A compiler and a C library for 64-bit ARM, its emulator, and what Debian's rustc-web is linked with, for scripts/ports.sh.
 arm64=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static debian-archive-keyring libedit2 libxml2 libz3-4)
+# The same for other processors, with a C++ compiler and DAPL's headers for the test of ours.
+s390x=(g++-s390x-linux-gnu libc6-dev-s390x-cross qemu-user-static libdapl-dev)
+powerpc64le=(g++-powerpc64le-linux-gnu libc6-dev-ppc64el-cross qemu-user-static libdapl-dev)
 # rdma-sys generates bindings from the headers with libclang, for scripts/bindings.sh.
 bindings=(pkg-config libibverbs-dev librdmacm-dev libclang-dev)
 # rpmbuild, for scripts/packages.sh.
@@ -32,8 +35,8 @@ wanted=()
 for group in "${@:-build lab test}"; do
     for g in $group; do
         case $g in
-            build | lab | siw | test | bench | bindings | arm64 | packages) declare -n group_packages=$g; wanted+=("${group_packages[@]}") ;;
-            *) echo "bootstrap: no group '$g'; there are: build lab siw test bench bindings arm64 packages" >&2; exit 2 ;;
+            build | lab | siw | test | bench | bindings | arm64 | s390x | powerpc64le | packages) declare -n group_packages=$g; wanted+=("${group_packages[@]}") ;;
+            *) echo "bootstrap: no group '$g'; there are: build lab siw test bench bindings arm64 s390x powerpc64le packages" >&2; exit 2 ;;
         esac
     done
 done

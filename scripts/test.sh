@@ -97,7 +97,7 @@ step hotpath "instructions of posts and dequeues, against their ceilings" script
 step valgrind "C programs under memcheck" scripts/valgrind.sh
 lane=A
 step packages "packages and make install: installed, used, upgraded, removed; the guide for authors of providers with only the kit" packages
-step arm64 "build for 64-bit ARM; unit tests and C programs under qemu-user" scripts/arm64.sh
+step arm64 "build for 64-bit ARM; unit tests and C programs under qemu-user" scripts/ports.sh arm64
 step clients-host "unmodified DAPL clients on the user engine" tests/lab/clients.sh --host
 lane=B
 step lab-selftest "the lab itself: no failure looks like success" tests/lab/selftest.sh --failures

@@ -1,7 +1,8 @@
 //! Compares the layouts in Rust, in our C headers, and in Debian's headers, with a C compiler. No 1.2 headers can be installed:
 //! their sizes and offsets were measured once and are constants here.
 //!
-//! Needs gcc, g++ and Debian's libdapl-dev (`/usr/include/dat2`).
+//! Needs gcc, g++ and Debian's libdapl-dev (`/usr/include/dat2`). If the test was built for another processor (scripts/ports.sh), `CC` and
+//! `CXX` are compilers for that one, and `DAT_EMULATOR` runs what they make.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -23,11 +24,20 @@ fn ours() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/include")
 }
 
+/// Returns the compiler of a language.
+fn compiler(language: &str) -> Command {
+    let (variable, usual) = match language {
+        "c" => ("CC", "gcc"),
+        _ => ("CXX", "g++"),
+    };
+    Command::new(std::env::var(variable).unwrap_or_else(|_| usual.into()))
+}
+
 /// Compiles `source` with the headers of `family` to `out`. The error is the compiler's output.
 fn compile(source: &str, language: &str, family: Family, out: &Path) -> Result<(), String> {
     let file = out.with_extension(language);
     std::fs::write(&file, source).unwrap();
-    let mut cc = Command::new(if language == "c" { "gcc" } else { "g++" });
+    let mut cc = compiler(language);
     cc.args(["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"]);
     match family {
         Family::Ours => cc.arg("-I").arg(ours()),
@@ -36,8 +46,8 @@ fn compile(source: &str, language: &str, family: Family, out: &Path) -> Result<(
                 Path::new("/usr/include/dat2/udat.h").exists(),
                 "Debian's headers are missing: apt-get install libdapl-dev"
             );
-            // Current compilers warn about them.
-            cc.arg("-w")
+            // Current compilers warn about them. A compiler for another processor does not look into this folder.
+            cc.args(["-w", "-idirafter", "/usr/include"])
         }
     };
     let made = cc
@@ -60,7 +70,15 @@ fn run(source: &str, language: &str, family: Family) -> String {
     if let Err(words) = compile(source, language, family, &program) {
         panic!("{family:?} {language}: {words}");
     }
-    let output = Command::new(&program).output().unwrap();
+    let emulator = std::env::var("DAT_EMULATOR").unwrap_or_default();
+    let mut words = emulator
+        .split_whitespace()
+        .map(PathBuf::from)
+        .chain([program]);
+    let output = Command::new(words.next().unwrap())
+        .args(words)
+        .output()
+        .unwrap();
     assert!(output.status.success());
     String::from_utf8(output.stdout).unwrap()
 }
@@ -158,10 +176,11 @@ fn names(header: &str, family: Family) -> BTreeMap<String, bool> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("all.c");
         std::fs::write(&file, &source).unwrap();
-        let mut cc = Command::new("gcc");
+        let mut cc = compiler("c");
         if family == Family::Ours {
             cc.arg("-I").arg(ours());
         }
+        cc.args(["-idirafter", "/usr/include"]);
         let out = cc.arg("-E").args(flag).arg(&file).output().unwrap();
         assert!(
             out.status.success(),
@@ -365,10 +384,11 @@ fn shown(header: &str, family: Family) -> BTreeSet<String> {
     };
     std::fs::write(&file, format!("{before}#include <dat2/{header}>\n")).unwrap();
     let preprocess = |flag: &str| {
-        let mut cc = Command::new("gcc");
+        let mut cc = compiler("c");
         if family == Family::Ours {
             cc.arg("-I").arg(ours());
         }
+        cc.args(["-idirafter", "/usr/include"]);
         let out = cc.args(["-E", flag]).arg(&file).output().unwrap();
         let words = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.success(), "{family:?} {header}: {words}");
