@@ -218,6 +218,14 @@ impl<T: Transport> Cr<T> {
         Ok(())
     }
 
+    /// Frees the request, whose endpoint is reserved again; the peer is refused.
+    pub(crate) fn destroy_without_ep(&'static self) {
+        let inner = self.inner.lock().take();
+        if inner.is_some() {
+            self.end();
+        }
+    }
+
     /// Ends the handle. Called by the thread that took the content.
     fn end(&'static self) {
         let subtype = Subtype::InvalidHandleCr;

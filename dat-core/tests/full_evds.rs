@@ -4,6 +4,7 @@ mod null;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dat_core::ep::{Ep, EpParts, EpState};
@@ -119,6 +120,30 @@ fn a_connection_request_without_room_is_refused() {
     assert_eq!(sink.0[1], overflow);
     ia.close(Close::Abrupt).unwrap();
     assert_eq!(Arc::strong_count(&first), 1, "refused by the close");
+}
+
+/// The endpoint is not free between a request that is refused and the next one.
+#[test]
+fn the_endpoint_of_a_refused_request_stays_reserved() {
+    let ia = open();
+    let connections = Evd::create(ia, 4, None, EvdFlags::CONNECTION).unwrap();
+    let ep = Ep::create(ia, parts(ia, connections), None).unwrap();
+    let requests = Evd::create(ia, 1, None, EvdFlags::CR).unwrap();
+    Sp::psp_create(ia, Some(1), requests, false).unwrap();
+    Sp::rsp_create(ia, 2, ep, requests).unwrap();
+    let _filling = request(1);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..2000 {
+                request(2);
+            }
+            ended.store(true, Ordering::Relaxed);
+        });
+        while !ended.load(Ordering::Relaxed) {
+            assert!(ep.free().is_err(), "freed while it is reserved");
+        }
+    });
 }
 
 /// It gets another one, as the consumer knows nothing of the first.

@@ -128,6 +128,8 @@ pub enum Input {
     Unreserve,
     /// A request arrived at the endpoint's reserved service point.
     RequestArrived,
+    /// The request that arrived cannot be announced, and is refused.
+    Unannounced,
     /// The provider made the endpoint for a request at a public service point.
     Offer,
     /// dat_cr_accept with this endpoint, which the consumer gives.
@@ -168,11 +170,12 @@ pub enum Input {
 
 impl Input {
     /// Every input.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Connect,
         Self::Reserve,
         Self::Unreserve,
         Self::RequestArrived,
+        Self::Unannounced,
         Self::Offer,
         Self::Accept,
         Self::AcceptOwn,
@@ -309,6 +312,7 @@ pub const fn step(state: EpState, input: Input) -> Result<Step> {
         | (Input::Reject, PassiveConnectionPending | TentativeConnectionPending)
         | (Input::Refused, ActiveConnectionPending | CompletionPending) => to(Unconnected),
         (Input::RequestArrived, Reserved) => to(PassiveConnectionPending),
+        (Input::Unannounced, PassiveConnectionPending) => to(Reserved),
         (Input::Drained, DisconnectPending) => end(E::Disconnected),
 
         // Only a connected peer sends.

@@ -368,23 +368,32 @@ impl<T: Transport> Sp<T> {
         drop(slot);
         if !queued.finish() {
             // Without an event the consumer cannot answer: refuses the request.
-            let _ = cr.destroy();
-            sp.await_another(token);
+            if sp.await_another(token) {
+                cr.destroy_without_ep();
+            } else {
+                let _ = cr.destroy();
+            }
         }
     }
 
-    /// Makes a reserved service point wait for a request again, because the one that came was refused without an event.
-    fn await_another(&'static self, token: Token) {
+    /// Makes a reserved service point wait for a request again, because the one that came is refused without an event. Returns whether
+    /// it does. Its endpoint is free at no moment: dat_ep_connect or dat_ep_free would take it away.
+    fn await_another(&'static self, token: Token) -> bool {
         let mut slot = self.inner.lock();
         if !self.head.alive() || self.head.token(token.index()) != token {
-            return;
+            return false;
         }
-        if let Some(inner) = slot.as_mut()
-            && let SpKind::Reserved(ep) = inner.kind
-            && ep.service_input(Input::Reserve).is_ok()
-        {
+        let Some(inner) = slot.as_mut() else {
+            return false;
+        };
+        let SpKind::Reserved(ep) = inner.kind else {
+            return false;
+        };
+        let is_reserved = ep.service_input(Input::Unannounced) == Ok(EpState::Reserved);
+        if is_reserved {
             inner.state = SpState::Reserved;
         }
+        is_reserved
     }
 
     /// Makes the CR, with an endpoint if the kind of service point requires one.

@@ -32,7 +32,8 @@ const TABLE: &[(&str, Subtype, &str)] = &[
     (
         "PASSIVE_CONNECTION_PENDING",
         Subtype::InvalidStateEpPassconnpending,
-        "AcceptOwn>CompletionPending Reject>Unconnected AcceptOwnDatagram>Unconnected",
+        "AcceptOwn>CompletionPending Reject>Unconnected AcceptOwnDatagram>Unconnected \
+             Unannounced>Reserved",
     ),
     (
         "ACTIVE_CONNECTION_PENDING",
