@@ -250,8 +250,8 @@ fn a_connection_that_ends_before_it_is_seen_gives_its_messages() {
         Poll::Pending => false,
     });
     let mut accept = Box::pin(request.expect("a request").accept(&options));
+    // Pending, unless this thread lost its processor and the client's answer was there.
     let first = accept.as_mut().poll(&mut TaskContext::from_waker(&waker));
-    assert!(first.is_pending());
     block_on(async {
         let client = attempt.await.expect("connects");
         let buffer = a.pool(1, 64).expect("a pool").take().await;
@@ -259,10 +259,17 @@ fn a_connection_that_ends_before_it_is_seen_gives_its_messages() {
         sent.expect("sent");
         client.disconnect().await.expect("ends");
     });
-    let mut server = None;
-    driven(&mut |context| match accept.as_mut().poll(context) {
-        Poll::Ready(accepted) => server.replace(accepted).is_none(),
-        Poll::Pending => false,
+    let mut server = match first {
+        Poll::Ready(accepted) => Some(accepted),
+        Poll::Pending => None,
+    };
+    driven(&mut |context| {
+        if server.is_none()
+            && let Poll::Ready(accepted) = accept.as_mut().poll(context)
+        {
+            server = Some(accepted);
+        }
+        server.is_some()
     });
     let server = server.expect("a result").expect("accepts");
     let mut messages = Vec::new();
