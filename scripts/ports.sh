@@ -170,6 +170,8 @@ one_of() {
 # pair SERVER CLIENT NEAR ADDRESS: connects a client at ADDRESS with a server at 127.0.9.2.
 pair() {
     local server=$1 client=$2 near=$3 address=$4
+    # The last server's line would count for this one.
+    : >server.out
     one_of "$server" "$near-127.0.9.2" server 4660 >server.out 2>server.err &
     for _ in {1..600}; do
         ! grep -q listening server.out || break
