@@ -11,12 +11,17 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 top=$PWD
 port=${1:-}
+usage() {
+    sed -n 's/^# usage: //p' "$top/scripts/ports.sh" >&2
+    exit 2
+}
 case $port in
     arm64) arch=aarch64 qemu=aarch64 ;;
     s390x) arch=s390x qemu=s390x ;;
     powerpc64le) arch=powerpc64le qemu=ppc64le ;;
-    *) sed -n 's/^# usage: //p' "$0" >&2; exit 2 ;;
+    *) usage ;;
 esac
+[ "${2:-check}" = check ] || usage
 triple=$arch-unknown-linux-gnu
 sysroot=/usr/$arch-linux-gnu
 emulator=(qemu-$qemu-static -L "$sysroot")
