@@ -5,7 +5,8 @@
 //! loaded by our registry and by the classic one, like every provider, and needs no file of ours at run time.
 //!
 //! It imports `dat-core`, `dat-abi` and `dat-provider-parts`. Begin reading at the header; `table` has its structures, `transport` calls
-//! the table with the requests of `post` and the contexts of `object`, `report` and `memory` are what C calls, `convert` checks what C says. `examples/c-transport` is a transport.
+//! the table with the requests of `post` and the contexts of `object`, `report` and `memory` are what C calls, `convert` checks what C
+//! says. `examples/c-transport` is a transport.
 
 mod attributes;
 pub mod context;

@@ -19,7 +19,7 @@ use crate::clock;
 use crate::memory::lending::LendingCounters;
 use crate::settings::Settings;
 
-/// Looks for what has arrived before a region is removed, at most.
+/// Limit of the looks for what has arrived, before a region is removed.
 const MAX_LOOKS: u32 = 64;
 
 /// Runs upcalls into core.

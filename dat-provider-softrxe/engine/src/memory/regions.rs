@@ -1,7 +1,7 @@
 //! Registered regions and windows: which memory a local segment or a remote peer may access, and how.
 //!
-//! The table of keys is in `table`, what a window makes accessible in `windows`. They are not `Sync`: they are under the engine's lock, and so is every copy. Deregistration takes that lock; when it has returned,
-//! no copy is under way and none will start.
+//! The table of keys is in `table`, what a window makes accessible in `windows`. They are not `Sync`: they are under the engine's lock,
+//! and so is every copy. Deregistration takes that lock; when it has returned, no copy is under way and none will start.
 
 use std::cell::{Cell, RefCell};
 
@@ -116,8 +116,8 @@ impl Regions {
         self.payload_refs.borrow_mut().gather(out, send)
     }
 
-    /// Registers `range` and returns its key; addresses in it count from `start`. Returns `None` if there are [`MAX_ENTRIES`](super::table::MAX_ENTRIES) already,
-    /// or no memory for the table.
+    /// Registers `range` and returns its key; addresses in it count from `start`. Returns `None` if there are
+    /// [`MAX_ENTRIES`](super::table::MAX_ENTRIES) already, or no memory for the table.
     #[must_use]
     pub(crate) fn register(&self, range: Range, start: u64, rights: Rights, pd: Pd) -> Option<u32> {
         self.table.borrow_mut().add(

@@ -209,7 +209,7 @@ impl<M: Memory> Engine<M> {
             return Err(QpError::Invalid("path MTU 256, 512, 1024, 2048 or 4096"));
         }
         let window = self.config.max_window;
-        // READs bring as many packets here. The size of a foreign peer's buffer is not known, and rdma_rxe has none that overflows.
+        // What READs fetch has to fit this end's buffer. The size of a foreign peer's buffer is not known, and rdma_rxe has none that overflows.
         let (max_window, max_reads) = if path.agreement.has(Capabilities::WIDE_WINDOW) {
             (window, window)
         } else if path.agreement.is_own() {

@@ -5,7 +5,7 @@
 
 /// Smallest window: two packets on the way to the peer, and two whose acknowledgements are on the way back.
 const MIN_WINDOW: u32 = 4;
-/// SendWindow of a new connection, which fits the default socket buffer.
+/// Window of a new connection, which fits the default socket buffer.
 const INITIAL_WINDOW: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]

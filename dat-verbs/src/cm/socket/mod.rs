@@ -2,9 +2,9 @@
 //! lives as long as the RDMA one: its close is the disconnect.
 //!
 //! `wire` defines the messages, `stage` decides, `gid` chooses the path (all three pure). `stream` and `timers` wrap
-//! the system's sockets and timer. `input` reads what the peer sent and makes the input of `stage` of it, `conn` performs the actions, `listener` and `request`
-//! are the passive side until the consumer answers. All sockets are non-blocking. Consumers' calls send REQ and REP,
-//! the adapter's event thread does the rest.
+//! the system's sockets and timer. `input` reads what the peer sent and makes the input of `stage` of it, `conn` performs
+//! the actions, `listener` and `request` are the passive side until the consumer answers. All sockets are non-blocking.
+//! Consumers' calls send REQ and REP, the adapter's event thread does the rest.
 
 pub(crate) mod conn;
 pub(crate) mod gid;
