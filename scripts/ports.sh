@@ -187,6 +187,8 @@ pair() {
     passed=$((passed + 1))
 }
 pair_failed() {
+    # The server has its address for itself.
+    kill $! 2>/dev/null || true
     echo "$port: byte_orders, $1" >&2
     tail -n 50 server.* client.* >&2
     exit 1

@@ -212,18 +212,23 @@ impl<T: Transport> Cr<T> {
     /// # Errors
     /// `DAT_INVALID_HANDLE` if it was answered meanwhile.
     pub(crate) fn destroy(&'static self) -> Result<()> {
-        let inner = self.inner.lock().take().ok_or(DEAD)?;
-        self.end();
-        release_ep(inner.ep);
+        release_ep(self.take()?.ep);
         Ok(())
     }
 
     /// Frees the request, whose endpoint is reserved again; the peer is refused.
-    pub(crate) fn destroy_without_ep(&'static self) {
-        let inner = self.inner.lock().take();
-        if inner.is_some() {
-            self.end();
-        }
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` if it was answered meanwhile.
+    pub(crate) fn destroy_without_ep(&'static self) -> Result<()> {
+        self.take().map(drop)
+    }
+
+    /// Takes the content, and ends the handle.
+    fn take(&'static self) -> Result<Inner<T>> {
+        let inner = self.inner.lock().take().ok_or(DEAD)?;
+        self.end();
+        Ok(inner)
     }
 
     /// Ends the handle. Called by the thread that took the content.

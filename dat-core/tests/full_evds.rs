@@ -122,15 +122,21 @@ fn a_connection_request_without_room_is_refused() {
     assert_eq!(Arc::strong_count(&first), 1, "refused by the close");
 }
 
-/// The endpoint is not free between a request that is refused and the next one.
-#[test]
-fn the_endpoint_of_a_refused_request_stays_reserved() {
+/// Returns an IA, an endpoint that is reserved for requests to 2, and their EVD, which has room for one. Requests to 1 fill it.
+fn reserved() -> (&'static Ia<Null>, &'static Ep<Null>, &'static Evd<Null>) {
     let ia = open();
     let connections = Evd::create(ia, 4, None, EvdFlags::CONNECTION).unwrap();
     let ep = Ep::create(ia, parts(ia, connections), None).unwrap();
     let requests = Evd::create(ia, 1, None, EvdFlags::CR).unwrap();
     Sp::psp_create(ia, Some(1), requests, false).unwrap();
     Sp::rsp_create(ia, 2, ep, requests).unwrap();
+    (ia, ep, requests)
+}
+
+/// The endpoint is not free between a request that is refused and the next one.
+#[test]
+fn the_endpoint_of_a_refused_request_stays_reserved() {
+    let (_ia, ep, _requests) = reserved();
     let _filling = request(1);
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -149,12 +155,7 @@ fn the_endpoint_of_a_refused_request_stays_reserved() {
 /// It gets another one, as the consumer knows nothing of the first.
 #[test]
 fn a_reserved_service_point_whose_request_is_refused_waits_for_another() {
-    let ia = open();
-    let connections = Evd::create(ia, 4, None, EvdFlags::CONNECTION).unwrap();
-    let ep = Ep::create(ia, parts(ia, connections), None).unwrap();
-    let requests = Evd::create(ia, 1, None, EvdFlags::CR).unwrap();
-    Sp::psp_create(ia, Some(1), requests, false).unwrap();
-    Sp::rsp_create(ia, 2, ep, requests).unwrap();
+    let (ia, ep, requests) = reserved();
     let filling = request(1);
     let refused = request(2);
     assert_eq!(Arc::strong_count(&refused), 1, "is refused");

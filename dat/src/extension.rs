@@ -24,7 +24,7 @@ pub(crate) unsafe fn operate(
     done(name, code.ok_or_else(|| absent(name))?)
 }
 
-/// As [`operate`], for a post.
+/// Does the same as [`operate`] for a post.
 ///
 /// # Safety
 /// As [`operate`].

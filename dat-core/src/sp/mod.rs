@@ -368,11 +368,11 @@ impl<T: Transport> Sp<T> {
         drop(slot);
         if !queued.finish() {
             // Without an event the consumer cannot answer: refuses the request.
-            if sp.await_another(token) {
-                cr.destroy_without_ep();
+            let _ = if sp.await_another(token) {
+                cr.destroy_without_ep()
             } else {
-                let _ = cr.destroy();
-            }
+                cr.destroy()
+            };
         }
     }
 

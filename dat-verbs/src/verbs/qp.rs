@@ -84,7 +84,8 @@ impl Qp {
         let mut init = init_attr(caps, recv_cq, request_cq, srq, token);
         init.cap.max_inline_data = shared.settings.inline;
         let wanted = init.cap;
-        let qp = create(pd, &mut init)?;
+        // SAFETY: the caller's completion queues and SRQ live as long as the queue pair, which keeps them.
+        let qp = unsafe { create(pd, &mut init) }?;
         let qp = Self {
             qp,
             calls,
@@ -266,10 +267,13 @@ fn init_attr(
     init
 }
 
-/// Creates the verbs object. `init`, whose queues and SRQ are alive, then has what the device granted.
-fn create(pd: &Pd, init: &mut sys::ibv_qp_init_attr) -> Result<NonNull<sys::ibv_qp>> {
+/// Creates the verbs object. `init` then has what the device granted.
+///
+/// # Safety
+/// The queues and the SRQ in `init` are alive.
+unsafe fn create(pd: &Pd, init: &mut sys::ibv_qp_init_attr) -> Result<NonNull<sys::ibv_qp>> {
     let wanted = init.cap;
-    // SAFETY: PD, queues and SRQ are alive; `init` is valid.
+    // SAFETY: the PD is alive, and the caller promises the rest.
     let mut qp = unsafe { sys::ibv_create_qp(pd.raw(), init) };
     if qp.is_null() && wanted.max_inline_data != 0 {
         // Some devices refuse inline data together with this many segments. Inline data is optional.

@@ -3,7 +3,9 @@
 #include "api.h"
 #include "report.h"
 
-static uint32_t must[16], may[16];
+#define TYPES 16
+
+static uint32_t must[TYPES], may[TYPES];
 static int must_count, may_count;
 
 void expect_success(void)
@@ -11,14 +13,21 @@ void expect_success(void)
     must_count = may_count = 0;
 }
 
+static void add(uint32_t *types, int *count, uint32_t type)
+{
+    if (*count == TYPES)
+        fail("%s has more than %d expected errors: raise TYPES in expect.c", function_names[called], TYPES);
+    types[(*count)++] = type;
+}
+
 void must_fail(uint32_t type)
 {
-    must[must_count++] = type;
+    add(must, &must_count, type);
 }
 
 void may_fail(uint32_t type)
 {
-    may[may_count++] = type;
+    add(may, &may_count, type);
 }
 
 void may_succeed(void)

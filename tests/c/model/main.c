@@ -110,6 +110,22 @@ static const struct option options[] = {
     {"processes", required_argument, NULL, 'p'}, {"trace", no_argument, NULL, 't'},       {NULL, 0, NULL, 0},
 };
 
+static void usage(void)
+{
+    fprintf(stderr, "usage: model [--seed N] [--runs N] [--steps N] [--processes 1|2] [--trace] IA\n");
+    exit(2);
+}
+
+/* Returns the number from `least` to `most` that `text` is. */
+static uint64_t number(const char *text, uint64_t least, uint64_t most)
+{
+    char *end;
+    uint64_t value = strtoull(text, &end, 0);
+    if (end == text || *end || value < least || value > most)
+        usage();
+    return value;
+}
+
 int main(int argc, char **argv)
 {
     uint64_t first, last;
@@ -118,27 +134,25 @@ int main(int argc, char **argv)
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
         switch (option) {
         case 's':
-            run.seed = strtoull(optarg, NULL, 0);
+            run.seed = number(optarg, 0, UINT64_MAX);
             break;
         case 'r':
-            runs = atoi(optarg);
+            runs = (int)number(optarg, 1, INT32_MAX);
             break;
         case 'n':
-            run.steps = atoi(optarg);
+            run.steps = (int)number(optarg, 1, INT32_MAX);
             break;
         case 'p':
-            run.processes = atoi(optarg);
+            run.processes = (int)number(optarg, 1, 2);
             break;
         case 't':
             run.trace = true;
             break;
         default:
-            return 2;
+            usage();
         }
-    if (optind != argc - 1) {
-        fprintf(stderr, "usage: model [--seed N] [--runs N] [--steps N] [--processes 1|2] [--trace] IA\n");
-        return 2;
-    }
+    if (optind != argc - 1)
+        usage();
     run.ia = argv[optind];
     first = run.seed;
     last = first + (uint64_t)runs - 1;

@@ -53,7 +53,7 @@ const _: () = {
 pub(crate) struct Sent {
     /// The peer sleeps and has to be woken.
     pub(crate) wake: bool,
-    /// There is more to send, for the next call.
+    /// The next call sends the rest.
     pub(crate) unfinished: bool,
 }
 

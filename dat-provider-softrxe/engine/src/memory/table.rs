@@ -1,4 +1,4 @@
-//! The table of keys: to which memory a key leads, for whom, and with which rights.
+//! The table of keys: the memory of each key, the protection domain that may use it, and the rights.
 
 use rustc_hash::FxHashMap;
 use softrxe_proto::{Access, AccessError, Pd, SecretKey};

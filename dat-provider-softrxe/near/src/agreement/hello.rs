@@ -44,7 +44,7 @@ pub enum Reason {
     /// Both dialled, and the call in the other direction goes on.
     #[error("its own call goes first")]
     Crossed,
-    /// There is a channel.
+    /// The two engines have a channel already.
     #[error("it has a channel to this engine already")]
     Busy,
     /// The process has too many channels, or lacks memory or descriptors.

@@ -73,7 +73,6 @@ impl<M: Memory> Engine<M> {
     ) -> Result<CmId, CmError> {
         check_length(arguments.private_data, REQ_DATA)?;
         self.check_family(arguments.remote)?;
-        self.check_unconnected(qpn)?;
         self.reserve(
             qpn,
             arguments.initiator_depth,
@@ -133,7 +132,6 @@ impl<M: Memory> Engine<M> {
     ) -> Result<(), CmError> {
         check_length(arguments.private_data, REP_DATA)?;
         self.check_step(id, Input::Accept)?;
-        self.check_unconnected(qpn)?;
         self.reserve(
             qpn,
             arguments.initiator_depth,
@@ -217,20 +215,7 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    fn check_unconnected(&self, qpn: Qpn) -> Result<(), CmError> {
-        let slot = self.slot(qpn).ok_or(CmError::QueuePair(qpn))?;
-        let qp = self.qps[slot as usize].as_ref();
-        match qp {
-            Some(qp)
-                if qp.init.kind == QpKind::Rc && qp.state() == QpState::Init && qp.cm.is_none() =>
-            {
-                Ok(())
-            }
-            _ => Err(CmError::QueuePair(qpn)),
-        }
-    }
-
-    /// Allocates what the queue pair needs when it is connected, at which time nothing can be refused any more.
+    /// Allocates what a queue pair without a connection needs when it is connected, at which time nothing can be refused any more.
     fn reserve(
         &mut self,
         qpn: Qpn,
@@ -238,11 +223,15 @@ impl<M: Memory> Engine<M> {
         responder_resources: u8,
     ) -> Result<(), CmError> {
         let slot = self.slot(qpn).ok_or(CmError::QueuePair(qpn))?;
-        let Some(qp) = &mut self.qps[slot as usize] else {
-            return Err(CmError::QueuePair(qpn));
-        };
-        qp.reserve(initiator_depth, responder_resources)
-            .map_err(|_| CmError::NoMemory)
+        match &mut self.qps[slot as usize] {
+            Some(qp)
+                if qp.init.kind == QpKind::Rc && qp.state() == QpState::Init && qp.cm.is_none() =>
+            {
+                qp.reserve(initiator_depth, responder_resources)
+                    .map_err(|_| CmError::NoMemory)
+            }
+            _ => Err(CmError::QueuePair(qpn)),
+        }
     }
 
     pub(super) fn check_step(&self, id: CmId, input: Input) -> Result<(), CmError> {
