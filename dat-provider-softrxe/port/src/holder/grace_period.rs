@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::Holder;
 use crate::absent::Absent;
+use crate::former_share::FormerShare;
 use crate::message::Destination;
-use crate::takeover::Takeover;
 
 /// Time in which members of an earlier holder join the next one. Peers repeat their requests later than that.
 const GRACE: Duration = Duration::from_millis(200);
@@ -24,9 +24,9 @@ pub(super) struct Early {
 
 impl Holder {
     /// Continues the work of an earlier holder, whose members have not joined this one yet.
-    pub(crate) fn start_grace_period(&mut self, takeover: &Takeover) {
-        self.kept_ports = takeover.kept_ports.clone();
-        self.data_port = takeover.data_port;
+    pub(crate) fn start_grace_period(&mut self, former: &FormerShare) {
+        self.kept_ports = former.kept_ports.clone();
+        self.data_port = former.data_port;
         self.grace_until = Some(Instant::now() + GRACE);
         self.absent = Some(Absent::new(self.socket.local().ip()));
         self.close_expired_keepers(Instant::now());
