@@ -1,25 +1,19 @@
 //! `dat demo`: transfers data between two processes by every operation, and verifies every byte.
 
+mod active;
 mod passive;
 mod process;
 mod results;
 mod side;
 
-use std::time::Instant;
-
-use dat::{Close, CompletionFlags, Event, Ia};
+use dat::Ia;
 use serde_json::json;
 
 use crate::{Outcome, open};
 pub(crate) use passive::peer;
 use process::Peer;
 use results::Results;
-use side::{MESSAGE, Side, TIMEOUT, WINDOW, pattern, unexpected, verify};
-
-/// Number of ping-pong rounds.
-const ROUNDS: usize = 200;
-/// Number of RDMA Writes, and of RDMA Reads.
-const TRANSFERS: usize = 32;
+use side::Side;
 
 /// Returns the IA to use: the named one, or the first of dat.conf that opens. Says which ones it skips.
 fn choose(name: Option<&str>, json: bool) -> Outcome<String> {
@@ -73,7 +67,7 @@ pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
         );
     }
 
-    measure(&side, address, qual, &mut results)?;
+    active::measure(&side, address, qual, &mut results)?;
     let status = peer.child.wait()?;
     if !status.success() {
         return Err(format!("the other process ended with {status}").into());
@@ -91,91 +85,6 @@ pub(crate) fn run(name: Option<&str>, json: bool) -> Outcome {
         crate::out::json(&value, false);
     } else {
         println!("\ndemo: PASS");
-    }
-    Ok(())
-}
-
-/// Connects to the other process, moves data in each way, and disconnects.
-fn measure(side: &Side, address: &str, qual: &str, results: &mut Results) -> Outcome {
-    side.post_recv()?;
-    let start = Instant::now();
-    side.ep
-        .connect(address.parse()?, qual.parse()?)
-        .private_data(b"dat demo")
-        .timeout(TIMEOUT)
-        .start()?;
-    let private_data = match side.connections.wait(TIMEOUT)? {
-        Event::Established { private_data, .. } => private_data,
-        other => return Err(unexpected("connection", &other)),
-    };
-    verify("private data of the answer", &private_data, b"welcome")?;
-    results.row("connect", 0, 1, start.elapsed());
-    let remote = side.exchange_windows()?;
-
-    let start = Instant::now();
-    for round in 0..ROUNDS {
-        let message = [round as u8; MESSAGE];
-        side.send(&message)?;
-        verify("an answer", &side.exchange(1)?, &message)?;
-    }
-    results.row(
-        "send/receive, there and back",
-        MESSAGE,
-        ROUNDS,
-        start.elapsed(),
-    );
-
-    side.window.write(0, &pattern(7));
-    let start = Instant::now();
-    transfers(side, |cookie| {
-        let all = [side.window.slice(0..WINDOW)];
-        side.ep
-            .post_rdma_write(&all, remote, cookie, CompletionFlags::empty())
-    })?;
-    let spent = start.elapsed();
-    side.send(&[7])?;
-    verify("the peer's verdict", &side.exchange(1)?, b"verified")?;
-    results.row("RDMA write", WINDOW, TRANSFERS, spent);
-
-    let start = Instant::now();
-    transfers(side, |cookie| {
-        let all = [side.window.slice(0..WINDOW)];
-        side.ep
-            .post_rdma_read(&all, remote, cookie, CompletionFlags::empty())
-    })?;
-    let spent = start.elapsed();
-    verify(
-        "RDMA read memory",
-        &side.window.to_vec(0..WINDOW),
-        &pattern(7 ^ 0xff),
-    )?;
-    results.row("RDMA read", WINDOW, TRANSFERS, spent);
-
-    side.send(b"bye")?;
-    side.done.wait_completion(TIMEOUT)?;
-    let start = Instant::now();
-    side.ep.disconnect(Close::Graceful)?;
-    match side.connections.wait(TIMEOUT)? {
-        Event::Ended { .. } => results.row("disconnect", 0, 1, start.elapsed()),
-        other => return Err(unexpected("disconnect", &other)),
-    }
-    Ok(())
-}
-
-/// Keeps four transfers outstanding until all are done.
-fn transfers(side: &Side, post: impl Fn(u64) -> Result<(), dat::PostError>) -> Outcome {
-    let mut posted = 0;
-    for done in 0..TRANSFERS {
-        while posted < TRANSFERS && posted < done + 4 {
-            post(100 + posted as u64)?;
-            posted += 1;
-        }
-        let completion = side.done.wait_completion(TIMEOUT)?;
-        let expected = 100 + done as u64;
-        if completion.cookie != expected {
-            let got = completion.cookie;
-            return Err(format!("the completion of cookie {got} came, expected {expected}").into());
-        }
     }
     Ok(())
 }

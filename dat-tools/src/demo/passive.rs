@@ -2,8 +2,7 @@
 
 use dat::{Event, Listener};
 
-use super::ROUNDS;
-use super::side::{Side, TIMEOUT, WINDOW, pattern, unexpected, verify};
+use super::side::{ROUNDS, Side, TIMEOUT, WINDOW, pattern, unexpected, verify};
 use crate::{Outcome, open};
 
 /// Runs the passive process: prints its address, listens, and answers.
@@ -27,7 +26,7 @@ pub(crate) fn peer(name: &str) -> Outcome {
         &pattern(seed),
     )?;
     // The peer reads the window next.
-    side.window.write(0, &pattern(seed ^ 0xff));
+    side.window.write(0, &pattern(!seed));
     side.send(b"verified")?;
     side.exchange(1)?;
     match side.connections.wait(TIMEOUT)? {

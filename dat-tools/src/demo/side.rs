@@ -15,6 +15,8 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) const WINDOW: usize = 1 << 20;
 /// Length of a message.
 pub(super) const MESSAGE: usize = 64;
+/// Number of ping-pong rounds.
+pub(super) const ROUNDS: usize = 200;
 /// Offset of received messages in the message region.
 const RECV: usize = 0;
 /// Offset of messages to send.
