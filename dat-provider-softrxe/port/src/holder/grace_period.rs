@@ -39,8 +39,8 @@ impl Holder {
     }
 
     /// Keeps a datagram that could not be [delivered](Self::deliver) for a member of an earlier holder, which joins within a moment. Returns
-    /// false if there can be none; then the datagram is for no process. One beyond `MAX_EARLY` is lost, and so is one that comes after that
-    /// moment for a member that is stopped, or has no processor: its peer repeats it.
+    /// false if there can be none; then the datagram is for no process. A datagram beyond `MAX_EARLY` is lost. So is a later one for a
+    /// member that has not joined because it is stopped, or has no processor. The peer repeats them.
     pub fn keep(&mut self, to: Destination, from: SocketAddr, ecn: u8, datagram: &[u8]) -> bool {
         if !self.in_grace_period() {
             return self.absent_member_has(to);

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use crate::credentials::own_uid;
 
-    /// As in a container without /proc. Only this thread has another root folder.
+    /// The thread has another root folder, without /proc, as in a container.
     #[test]
     fn a_process_without_proc_is_told_what_the_port_takes() {
         if own_uid() != 0 {
