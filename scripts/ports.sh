@@ -94,7 +94,7 @@ if [ "$port" != arm64 ]; then
     # by one: a child of a process with busy threads can hang in qemu, on a lock of its own.
     cargo test --quiet --locked --lib -p softrxe-near
     cargo test --quiet --locked --lib -p dat-registry -- --skip a_library_of_another_machine --test-threads=1
-    cargo test --quiet --locked -p softrxe-proto --test captures --test connect --test transport --test handshake --test near --test replay
+    cargo test --quiet --locked -p softrxe-proto --test captures --test connect --test sidr --test pass_on --test transport --test handshake --test near --test replay
     cargo test --quiet --locked -p dat-abi --test headers -- --test-threads=1
     unset CC CXX DAT_EMULATOR
 fi

@@ -200,9 +200,9 @@ pub const fn joined<const N: usize>(texts: &[&str]) -> [u8; N] {
 ///
 /// With `settings: [TEXT, ...]` the library also exports the variable `dat_rs_settings`, which declares the settings of `ia_params`: lines
 /// `KEY number LEAST MOST`, `KEY one-of WORD...` or `KEY text`, each with a line break. Behind them, `KEY only OTHER WORD...` says that KEY
-/// is refused beside other values of OTHER, `KEY idle OTHER` that it is without effect where OTHER is set, and `KEY needed EXAMPLE OTHER...`
-/// that an entry without KEY is refused, unless it has one of OTHER. `dat check` and the typed tables of dat.conf's TOML form compare entries
-/// with it, without running the library's code.
+/// is refused beside other values of OTHER. `KEY idle OTHER` says that KEY has no effect where OTHER is set. `KEY needed EXAMPLE OTHER...`
+/// says that an entry needs KEY or one of OTHER. `dat check` and the typed tables of dat.conf's TOML form compare entries with it, without
+/// running the library's code.
 #[macro_export]
 macro_rules! export_provider {
     ($provider:ty, settings: [$($settings:expr),+ $(,)?]) => {

@@ -6,11 +6,11 @@
 //! kernel execute a barrier on all processors ([`barrier`]). That costs some microseconds, so a thread whose ownership was short
 //! becomes the owner later the next time.
 //!
-//! **Why one thread at a time holds the lock.** Only the thread that holds `general` changes `owner`. An owner stores `inside`, and
-//! then looks whether it still is the owner. A thread that withdraws the ownership stores `owner`, and then looks at `inside`. The barrier is
-//! between store and look on both sides, so either the owner sees that it is none any more, and takes `general`, or the other thread sees
-//! that it is inside, and waits. Each thread has a slot of its own for `inside`, so one that was interrupted between its first look and its store
-//! changes nothing of a later owner.
+//! **Why one thread at a time holds the lock.** Only the thread that holds `general` changes `owner`. An owner stores `inside`, and then looks
+//! whether it still is the owner. A thread that withdraws the ownership stores `owner`, and then looks at `inside`. On both sides the barrier is
+//! between the store and the look. So either the owner sees that it is no longer the owner, and takes `general`, or the other thread sees that
+//! the owner is inside, and waits. Each thread has a slot of its own for `inside`, so one that was interrupted between its first look and its
+//! store changes nothing of a later owner.
 
 use std::cell::UnsafeCell;
 use std::fmt;

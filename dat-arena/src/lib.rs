@@ -1,10 +1,10 @@
 //! Type-stable memory for DAT objects.
 //!
 //! A DAT handle is a raw pointer. A C program may use it after the object was freed, or invent one. Therefore the objects of one
-//! kind live in one reserved range of addresses that is never unmapped. An address is checked with one addition, one rotation
-//! and one comparison ([`Arena::from_addr`]), and a stale reference still points at an object of the same type, whose own state
-//! says that it is dead. Objects are built once with [`Default`] and reused through their interior mutability. A freed object goes
-//! to the end of a long queue, so that a stale handle refers to a new object only after many others were created
+//! kind live in one reserved range of addresses that is never unmapped. An address is checked with one addition, one rotation and
+//! one comparison ([`Arena::from_addr`]). A stale reference still points at an object of the same type, whose own state says that
+//! it is dead. Objects are built once with [`Default`] and reused through their interior mutability. A freed object goes to the
+//! end of a long queue, so that a stale handle refers to a new object only after many others were created
 //! ([`Arena::REUSE_AFTER`]).
 //!
 //! Every method may be called from any thread. The crate imports no other crate of this project. Start to read at [`Arena`].

@@ -7,10 +7,10 @@
 //! **Turns.** A thread that is woken takes the lock if it is free. It may find that another thread was quicker, each time. After some wake-ups
 //! in vain it is *overdue*: then only overdue threads take the lock.
 //!
-//! **Why no thread sleeps for ever.** A thread sets [`SLEEPERS`] before it sleeps, and the kernel compares the whole word. Only a release
-//! clears the bit, and it wakes one thread, or all if one is overdue: then the one that is woken might not be one that may take the lock. A
-//! thread that takes the lock after a sleep sets the bit again, for the others. A thread that finds the lock free and left to overdue ones sleeps,
-//! too: as a thread becomes overdue while it is awake, at least one of these is on its way, and releases the lock later.
+//! **Why no thread sleeps for ever.** A thread sets [`SLEEPERS`] before it sleeps, and the kernel compares the whole word. Only a release clears
+//! the bit, and it wakes one thread, or all if one is overdue: a single thread that is woken might not be allowed to take the lock then. A
+//! thread that takes the lock after a sleep sets the bit again, for the others. A thread that finds the lock free, but left to overdue threads,
+//! sleeps, too. A thread becomes overdue while it is awake, so at least one overdue thread is about to take the lock, and releases it later.
 
 use crate::sync::{AtomicU32, Ordering, sleep_on, spin_loop, wake, yield_now};
 

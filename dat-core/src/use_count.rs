@@ -2,7 +2,7 @@
 //!
 //! Each object's [`Head`] has one word for this: the generation of the object, and a count that is 0 while the object
 //! is dead, 1 without claims, and 1 + n with n claims. A claim and a free race on that word alone, so exactly one of
-//! them wins: a claimed object cannot be freed, a freed one cannot be claimed, and of two frees one is refused. A
+//! them wins. A claimed object cannot be freed, and a freed object cannot be claimed. Of two frees one is refused. A
 //! claim that outlives its object finds another generation in the word, and leaves it unchanged.
 //!
 //! | object | claimed by |

@@ -208,7 +208,7 @@ fn no_answer_follows_the_event_of_a_disconnect() {
     psp.free().unwrap();
 }
 
-/// As with DAPL, which frees what a failed attempt leaves.
+/// DAPL frees what a failed attempt leaves, so programs do not.
 #[test]
 fn a_program_that_frees_no_failed_attempt_keeps_the_latest_ones_only() {
     let _alone = alone();

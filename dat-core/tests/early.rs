@@ -263,8 +263,8 @@ fn messages_precede_the_end_of_the_attempt_in_which_they_came() {
     side.ia.close(Close::Abrupt).unwrap();
 }
 
-/// An agent that the messages wake frees the endpoint before its event is posted: the consumer gets no event of an endpoint that
-/// is gone, in an EVD that it may have freed, too.
+/// An agent that the messages wake frees the endpoint before the endpoint's event is posted. The consumer then gets no event of
+/// that endpoint; it may have freed the EVD, too.
 #[test]
 fn an_endpoint_that_an_agent_frees_at_the_end_of_its_attempt_has_no_event() {
     let side = Side::with_two_evds();

@@ -15,7 +15,7 @@ pub(crate) enum NestingError {
         "the filters wrap each other in a circle, {0}: let one of them name an IA that is no filter by inner="
     )]
     Circle(String),
-    /// There are too many.
+    /// Too many filters wrap each other.
     #[error("more than {LEVELS} filters wrap each other, {0}: take some of them out")]
     TooMany(String),
     /// The settings of one of them are wrong.

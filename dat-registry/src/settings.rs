@@ -3,10 +3,10 @@
 //! A provider exports the text `dat_rs_settings`: lines `KEY number LEAST MOST`, `KEY one-of WORD...` or `KEY text`. It is read from
 //! the file, so that a check runs no code of the library. A classic provider declares nothing, and nothing is checked.
 //!
-//! Lines behind those say how settings depend on each other: `KEY only OTHER WORD...` if the provider refuses KEY beside OTHER with
-//! another value than these, and `KEY idle OTHER` if KEY is without effect where OTHER is set. `KEY needed EXAMPLE OTHER...` says that the
-//! provider refuses an entry without KEY, unless it has one of OTHER; if there is a line `KEY only` as well, this holds for the values that it
-//! names. Registries that do not know these lines take them for repetitions of KEY, which they ignore.
+//! Lines behind those say how settings depend on each other: `KEY only OTHER WORD...` if the provider refuses KEY beside OTHER with another
+//! value than these, and `KEY idle OTHER` if KEY is without effect where OTHER is set. `KEY needed EXAMPLE OTHER...` says that the provider
+//! refuses an entry without KEY, unless the entry has one of OTHER. If there is a line `KEY only` as well, KEY is needed for the values of
+//! that line only. Registries that do not know these lines take them for repetitions of KEY, which they ignore.
 
 use dat_core::ia_params::IaParams;
 use serde::Deserialize;

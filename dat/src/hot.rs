@@ -1,6 +1,6 @@
-//! The calls of the data path. Of a function table each has an entry here that can be called without a look at anything else: a slot that
-//! the provider left empty has a function that says so, and a provider whose calls are made one after the other has functions that take
-//! the lock.
+//! The calls of the data path. Each of them has an entry here that can be called without any check. If the provider left a slot empty,
+//! the entry is a function that says so. If the provider's calls are made one after the other, the entries are functions that take the
+//! lock.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -35,10 +35,11 @@
 //!
 //! **Lifetimes.** Every object keeps the objects that it uses alive. In whatever order a program drops them, an endpoint is freed before
 //! its event dispatchers, and these before the adapter. **Memory.** A [`Region`] owns its bytes, because a peer may write them at any time:
-//! a program copies them in and out and gets no reference. **Threads.** All types are `Send` and `Sync`. A name with a `threadsafe` entry
-//! opens that one; of a provider that is only marked `nonthreadsafe`, as DAPL's are, this crate makes the calls one after the other, and
-//! its waits poll. For high rates from several threads see the [tutorial](tutorial#9-several-threads). **Errors** are variants of [`Error`]
-//! with the call and the DAT return code. The functions are those of the uDAPL manual pages of the same names (dat_ep_post_send(3DAT) ...).
+//! a program copies them in and out and gets no reference. **Threads.** All types are `Send` and `Sync`. If a name has a `threadsafe`
+//! entry, that one is opened. If it has `nonthreadsafe` ones only, as DAPL's are, this crate makes the provider's calls one after the
+//! other, and its waits poll. For high rates from several threads see the [tutorial](tutorial#9-several-threads). **Errors** are variants
+//! of [`Error`] with the call and the DAT return code. The functions are those of the uDAPL manual pages of the same names
+//! (dat_ep_post_send(3DAT) ...).
 //!
 //! **Begin** with the [`tutorial`].
 //!

@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::registry::{add_provider, registry};
 use crate::serial;
 
-/// Finds the provider of a name: of the file of dat.conf that wins a thread-safe one if there is one, else one whose calls are made one
-/// after the other; else a built-in one. Returns it, and whether it is thread safe.
+/// Finds the provider of a name. The file of dat.conf that wins comes first: its thread-safe provider, else one whose calls are made
+/// one after the other. Without either it is a built-in one. Returns it, and whether it is thread safe.
 pub(crate) fn find(name: &str) -> Result<(Opened, bool)> {
     let lookup = |thread_safe: bool| {
         // It may load the provider, whose functions another name may have opened already.

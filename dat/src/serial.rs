@@ -1,6 +1,6 @@
-//! Providers that dat.conf marks `nonthreadsafe`. The types of this crate are `Sync`, so calls of such a provider are made one after
-//! the other, under one lock, as are its init and fini functions; a wait polls, so that it does not keep the others out. An agent that
-//! such a call calls may call in turn.
+//! Providers that dat.conf marks `nonthreadsafe`. The types of this crate are `Sync`. So the calls of such a provider are made one
+//! after the other, under one lock; so are its init and fini functions. A wait polls, so that it does not keep other calls out. An
+//! agent that such a call calls may call in turn.
 
 use std::cell::Cell;
 use std::marker::PhantomData;

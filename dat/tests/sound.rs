@@ -49,7 +49,7 @@ fn memory_belongs_to_the_receive_of_a_dropped_endpoint_that_may_still_be_accepte
         "a message may be received into it"
     );
     request.accept_reserved(b"").expect("accepted");
-    // Nobody has the endpoint, so it is freed now.
+    // No value refers to the endpoint, so it is freed now.
     assert!(room.get_mut().is_some(), "its receive has ended");
     let ended = |event: &Event| matches!(event, Event::Ended { .. });
     while !ended(&client.connections.wait(PATIENCE).expect("an event")) {}

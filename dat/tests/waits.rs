@@ -54,9 +54,9 @@ fn a_wait_that_is_refused_takes_no_event() {
     software(&evd.wait(PATIENCE).expect("a wait after it"), 3);
 }
 
-/// Creates and drops this many endpoints, each with a receive that may have had an event; `look` looks at their queue after each.
-/// Returns how many the adapter has created. Handles are those of the process, and one that is used again while another test has not looked
-/// at its queue costs a further creation: so one test at a time creates endpoints.
+/// Creates and drops this many endpoints, each with a receive that may have had an event; `look` looks at their queue after each. Returns
+/// how many the adapter has created. All tests of this process share its handles. A handle that is used again before another test has
+/// looked at its queue costs a further creation. So one test at a time creates endpoints.
 fn creations(rounds: u64, look: impl Fn(&Evd)) -> u64 {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

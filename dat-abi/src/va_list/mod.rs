@@ -1,9 +1,9 @@
 //! The C `va_list` of each processor's calling convention, as far as dat_extension_op needs it: all arguments of all extensions are
 //! integers and pointers.
 //!
-//! A C function with a parameter of type `va_list` gets the address of a [`VaList`] on x86-64 and s390x, where the type is an array,
-//! and on 64-bit ARM, where it is a structure of more than 16 bytes, of which the caller passes the address of a copy. On Power it
-//! gets the list itself, a pointer. [`VaList::as_parameter`] and [`VaList::from_parameter`] know that.
+//! A C function with a parameter of type `va_list` gets the address of a [`VaList`] on x86-64 and s390x, where the type is an array.
+//! It also does on 64-bit ARM, where the type is a structure of more than 16 bytes: the caller passes the address of a copy. On
+//! Power it gets the list itself, a pointer. [`VaList::as_parameter`] and [`VaList::from_parameter`] know that.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

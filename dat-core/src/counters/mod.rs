@@ -2,9 +2,9 @@
 //! numbers and names of `dat_ib_extensions.h`.
 //!
 //! They count from the creation of the object or the last reset. The counters of posts and completions are part of the data that a
-//! post or a completion writes anyway, and each has one writer at a time: counting costs one addition to memory, and no lock or
-//! locked instruction of its own. Counters of events that core cannot observe stay 0: repeated and duplicate messages of a
-//! connection manager, MRA and DREP, and the allocations of DAPL.
+//! post or a completion writes anyway. Each has one writer at a time. So counting costs one addition to memory, without a lock or
+//! a locked instruction. Counters of events that core cannot observe stay 0: repeated and duplicate messages of a connection
+//! manager, MRA and DREP, and the allocations of DAPL.
 
 mod ep;
 mod evd;

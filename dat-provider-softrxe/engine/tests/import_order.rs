@@ -18,7 +18,7 @@ const ORDER: &[&str] = &[
     "address::local_address",
     "adaptive::oversubscription",
     "adaptive::empty_polls",
-    "adaptive::memory_reads",
+    "adaptive::loop_exit",
     "adaptive::ring_copies",
     "adaptive::pull_choice",
     "adaptive::socket_cadence",

@@ -1,5 +1,8 @@
 //! The process that has UDP port 4791 of an address. It admits members and forwards their datagrams to them.
 
+mod grace_period;
+mod keepers;
+
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -17,22 +20,18 @@ use crate::message::{Destination, FromHolder};
 use crate::names;
 use crate::packets::{self, Incoming};
 use crate::poll_set::PollSet;
-use crate::port_keeper::{PortKeeper, SharedKeptPorts, max_keepers};
+use crate::port_keeper::{SharedKeptPorts, max_keepers};
 use crate::registry::{Owner, Quotas, Registry};
 use crate::shared_socket::SharedSocket;
 use crate::socket::Socket;
-use crate::takeover::Takeover;
 use crate::unix_socket::Kind;
 use dat_os::timerfd::TimerFd;
+use grace_period::Early;
 
 /// Longest wait for space in the connection of a slow member, whose process may just have been woken.
 const SEND_WAIT: Duration = Duration::from_millis(1);
 /// Time without such waits after one was in vain: a stopped process must not slow down the others.
 const NO_WAIT_PERIOD: Duration = Duration::from_millis(100);
-/// Time in which members of an earlier holder join the next one. Peers repeat their requests later than that.
-const GRACE: Duration = Duration::from_millis(200);
-/// Datagrams that are kept in that time, of up to 64 KiB each. Most have less than 4.
-const MAX_EARLY: usize = 256;
 /// Packets that are read from each member before other work.
 const READ_BATCH: usize = 64;
 /// The same for members of several users, which may send without an end. Datagrams wait meanwhile.
@@ -82,15 +81,6 @@ pub struct Holder {
     absent: Option<Absent>,
     /// Connections to be closed together: of members that have ended, and of processes that are not admitted.
     leaving: Vec<CloseOnFork<OwnedFd>>,
-}
-
-/// A datagram that waits for its member.
-#[derive(Debug)]
-struct Early {
-    to: Destination,
-    from: SocketAddr,
-    ecn: u8,
-    datagram: Box<[u8]>,
 }
 
 impl Holder {
@@ -154,70 +144,6 @@ impl Holder {
             absent: None,
             leaving: Vec::new(),
         })
-    }
-
-    /// Continues the work of an earlier holder, whose members have not joined this one yet.
-    pub(crate) fn start_grace_period(&mut self, takeover: &Takeover) {
-        self.kept_ports = takeover.kept_ports.clone();
-        self.data_port = takeover.data_port;
-        self.grace_until = Some(Instant::now() + GRACE);
-        self.absent = Some(Absent::new(self.socket.local().ip()));
-        self.close_expired_keepers(Instant::now());
-    }
-
-    /// Returns true while members of an earlier holder may not have joined yet.
-    pub fn in_grace_period(&mut self) -> bool {
-        self.grace_until.take_if(|end| *end <= Instant::now());
-        self.grace_until.is_some()
-    }
-
-    /// Keeps a datagram that could not be [delivered](Self::deliver) for a member of an earlier holder, which joins within a moment. Returns
-    /// false if there can be none; then the datagram is for no process. One beyond `MAX_EARLY` is lost, and so is one that comes after that
-    /// moment for a member that is stopped, or has no processor: its peer repeats it.
-    pub fn keep(&mut self, to: Destination, from: SocketAddr, ecn: u8, datagram: &[u8]) -> bool {
-        if !self.in_grace_period() {
-            return self.absent_member_has(to);
-        }
-        if self.early.len() < MAX_EARLY {
-            let datagram = datagram.into();
-            self.early.push(Early {
-                to,
-                from,
-                ecn,
-                datagram,
-            });
-        }
-        true
-    }
-
-    fn absent_member_has(&mut self, to: Destination) -> bool {
-        let Some(absent) = &mut self.absent else {
-            return false;
-        };
-        let members = &self.members;
-        let has = absent.has(to, |what| members.owner(what).is_some());
-        if has.is_none() {
-            self.absent = None;
-        }
-        has == Some(true)
-    }
-
-    /// Delivers what was kept for members that have joined since.
-    fn deliver_early(&mut self) {
-        if self.early.is_empty() {
-            return;
-        }
-        for early in std::mem::take(&mut self.early) {
-            let Early {
-                to,
-                from,
-                ecn,
-                datagram,
-            } = &early;
-            if !self.deliver(*to, *from, *ecn, datagram) && self.in_grace_period() {
-                self.early.push(early);
-            }
-        }
     }
 
     /// Returns the socket of the port.
@@ -391,52 +317,6 @@ impl Holder {
         }
     }
 
-    /// Binds a keeper to the UDP port of a member.
-    fn keep_port(&mut self, member: u64, port: u16) {
-        let (Some(uid), mut kept) = (self.members.uid(member), self.kept_ports.lock()) else {
-            return;
-        };
-        if kept.has(member) || kept.len() >= self.max_kept {
-            tracing::debug!(
-                uid,
-                port,
-                "a member's UDP port is not kept for when it dies"
-            );
-            return;
-        }
-        let local = SocketAddr::new(self.socket.local().ip(), port);
-        match PortKeeper::bind(local, uid) {
-            Ok(keeper) => kept.insert(member, uid, keeper),
-            Err(error) => {
-                tracing::debug!(%error, uid, port, "a member's UDP port is not kept for when it dies");
-            }
-        }
-    }
-
-    /// Closes keepers whose retention ended before `now`, and sets the timer for the next one. Without a timer, for lack of a
-    /// descriptor, they are closed at the next death.
-    fn close_expired_keepers(&mut self, now: Instant) {
-        let next = {
-            let mut kept = self.kept_ports.lock();
-            kept.drop_expired(now);
-            kept.next_expiry()
-        };
-        if let Some(timer) = &self.keeper_timer {
-            timer.clear();
-        }
-        let Some(next) = next else {
-            return;
-        };
-        if self.keeper_timer.is_none() {
-            self.keeper_timer = TimerFd::new()
-                .ok()
-                .filter(|timer| self.ready.add(timer.as_raw_fd()).is_ok());
-        }
-        if let Some(timer) = &self.keeper_timer {
-            timer.set(next.saturating_duration_since(now));
-        }
-    }
-
     fn forget(&mut self, member: u64) {
         let now = Instant::now();
         self.kept_ports.lock().member_died(member, now);
@@ -543,64 +423,4 @@ fn set_send_buffer(connection: RawFd, bytes: libc::c_int) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::discard::threads;
-    use crate::names::{connect_exact, system_name};
-
-    /// A thread closes them where the kernel refuses no descriptors.
-    #[test]
-    fn processes_that_are_not_admitted_are_closed_together() {
-        let ip = "127.61.9.7".parse().unwrap();
-        let socket = Socket::bind(ip, crate::ROCE_PORT, 1 << 16).unwrap();
-        let quotas = Quotas {
-            members_per_user: 0,
-            ..Quotas::default()
-        };
-        let mut holder = Holder::for_all_users(ip, socket.into(), quotas).unwrap();
-        let connect = |_| connect_exact(Kind::Packets, &system_name(ip), Trust::Own).unwrap();
-        let all: Vec<_> = (0..100).map(connect).collect();
-        crate::unix_socket::act_as_an_old_kernel();
-        holder.poll_members();
-        let is_open = |c: &CloseOnFork<OwnedFd>| !packets::is_closed(c.as_fd());
-        // The threads close them when they end.
-        let begin = Instant::now();
-        while all.iter().any(is_open) {
-            assert!(begin.elapsed() < Duration::from_secs(60));
-        }
-        assert_eq!(threads(), 100_usize.div_ceil(held()));
-    }
-
-    #[test]
-    fn descriptors_of_ended_members_are_free_for_new_ones() {
-        let ip = "127.61.9.8".parse().unwrap();
-        let socket = Socket::bind(ip, crate::ROCE_PORT, 1 << 16).unwrap();
-        let mut holder = Holder::for_all_users(ip, socket.into(), Quotas::default()).unwrap();
-        let connect = || connect_exact(Kind::Packets, &system_name(ip), Trust::Own).unwrap();
-        crate::unix_socket::act_as_an_old_kernel();
-        let first = connect();
-        holder.poll_members();
-        assert_eq!(holder.connections.len(), 1);
-        let second = connect();
-        let third = connect();
-        // Its number at this end stays taken.
-        let limit = libc::rlimit {
-            rlim_cur: 256,
-            rlim_max: 1024,
-        };
-        // SAFETY: plain system calls; `limit` is read during the second one.
-        unsafe {
-            libc::shutdown(first.as_raw_fd(), libc::SHUT_RDWR);
-            assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
-        }
-        let mut all = Vec::new();
-        while let Ok(file) = std::fs::File::open("/dev/null") {
-            all.push(file);
-        }
-        holder.poll_members();
-        let admitted = holder.connections.len();
-        drop(all);
-        assert_eq!(admitted, 1, "one has ended, one is new");
-        drop((first, second, third));
-    }
-}
+mod tests;

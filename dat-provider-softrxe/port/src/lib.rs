@@ -19,6 +19,7 @@ pub mod address;
 pub mod credentials;
 pub mod discard;
 pub mod fork;
+mod former_share;
 pub mod holder;
 mod limits;
 pub mod listener;
@@ -40,7 +41,6 @@ pub mod serve;
 pub mod shared_socket;
 pub mod slot;
 pub mod socket;
-mod takeover;
 mod unix_socket;
 
 /// UDP port of RoCEv2.

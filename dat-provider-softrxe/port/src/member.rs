@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use crate::credentials::{SYSTEM_UID, Trust, own_uid};
 use crate::fork::{self, CloseOnFork};
+use crate::former_share::FormerShare;
 use crate::message::{Destination, FromHolder, FromMember};
 use crate::names;
 use crate::packets::{self, Incoming};
 use crate::port_keeper::{PortKeeper, SharedKeptPorts};
 use crate::shared_socket::SharedSocket;
 use crate::socket::zeros;
-use crate::takeover::Takeover;
 use crate::unix_socket::{self, Kind};
 
 /// Longest wait for a holder's answer to a claim.
@@ -49,11 +49,11 @@ pub struct Member {
 
 impl Member {
     /// Joins the holder of `local` (an address and the port) that belongs to the own user, or with [`Trust::User`]
-    /// the holder for all users that this user runs. `from` contains what the earlier share in the port leaves.
+    /// the holder for all users that this user runs. `former` is what the earlier share in the port leaves.
     ///
     /// # Errors
     /// As connect(2), `setsockopt` and `sendmsg`.
-    pub fn join(local: SocketAddr, trust: Trust, from: &Takeover) -> io::Result<Self> {
+    pub fn join(local: SocketAddr, trust: Trust, former: &FormerShare) -> io::Result<Self> {
         let ip: IpAddr = local.ip();
         let name = match trust {
             Trust::Own => names::user_name(ip, "port"),
@@ -69,10 +69,10 @@ impl Member {
             connection,
             local,
             trust,
-            shared_socket: from.shared_socket.clone(),
-            data_port: from.data_port,
+            shared_socket: former.shared_socket.clone(),
+            data_port: former.data_port,
             keeps_data_port: false,
-            kept_ports: from.kept_ports.clone(),
+            kept_ports: former.kept_ports.clone(),
             pending: HashMap::new(),
             backlog: VecDeque::new(),
             backlog_bytes: 0,
@@ -277,9 +277,9 @@ impl Member {
 
 impl Member {
     /// Returns what this process needs to replace a holder that has ended.
-    pub(crate) fn takeover(&self) -> Takeover {
+    pub(crate) fn former_share(&self) -> FormerShare {
         self.kept_ports.lock().member_died(HOLDER, Instant::now());
-        Takeover {
+        FormerShare {
             // If this process took the port of a holder for all users, the other users could not use it.
             holder: self.uses_system_holder().then_some(SYSTEM_UID),
             shared_socket: self.shared_socket.clone(),
@@ -334,7 +334,7 @@ mod tests {
         let local: SocketAddr = (ip.parse::<IpAddr>().unwrap(), 4791).into();
         let name = names::user_name(local.ip(), "port");
         let listener = names::listen_exact(Kind::Packets, &name).unwrap();
-        let member = Member::join(local, Trust::Own, &Takeover::default()).unwrap();
+        let member = Member::join(local, Trust::Own, &FormerShare::default()).unwrap();
         let holder = accept(listener.as_fd()).unwrap();
         (member, holder, listener)
     }

@@ -103,7 +103,7 @@ fn the_successor_of_a_killed_holder_receives_what_is_left_in_the_ring() {
     child.wait().unwrap();
     (100..500).for_each(send);
     assert!(member.holder_is_gone());
-    let next = member.takeover(Policy::default());
+    let next = member.former_share(Policy::default());
     let next = next.attempt(local, 1 << 20).unwrap();
     let socket = holder_socket(&next);
     assert!(!socket.arm(), "something waits");

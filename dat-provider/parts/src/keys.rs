@@ -53,8 +53,8 @@ struct Opened {
     memory: u64,
 }
 
-/// All keys of the process. An access takes ranges from it and copies while they borrow it, under the lock that the owner has it in; so
-/// nothing touches the memory once [`Keys::deregister`] or [`Keys::close`] has returned.
+/// All keys of the process. An access takes ranges from the table and copies while they borrow it, under the owner's lock of the table.
+/// So nothing touches the memory once [`Keys::deregister`] or [`Keys::close`] has returned.
 #[derive(Debug, Default)]
 pub struct Keys {
     next: u32,

@@ -36,9 +36,9 @@ pub fn copy(from: &[Range<'_>], to: &[Range<'_>]) -> usize {
     let mut copied = 0;
     while let (Some(s), Some(t)) = (source, target) {
         let length = s.length.min(t.length);
-        // SAFETY: both are parts of registered memory. The consumer keeps that mapped, with the access that it granted, until it
-        // deregisters it (dat_lmr_create); the ranges borrow the keys, which keeps it registered. The ranges may overlap,
-        // so this is a memmove.
+        // SAFETY: both are parts of registered memory. The consumer keeps the memory mapped, with the access that it granted,
+        // until it deregisters it (dat_lmr_create). The ranges borrow the keys, so the memory stays registered. The ranges may
+        // overlap, so this is a memmove.
         unsafe { std::ptr::copy(s.address as *const u8, t.address as *mut u8, length) };
         copied += length;
         source = rest(s, length).or_else(|| sources.next());

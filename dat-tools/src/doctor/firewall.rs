@@ -272,8 +272,8 @@ fn names_port(rule: &str) -> bool {
     ranges.any(|range| range.contains(&4791)) != is_negated
 }
 
-/// Returns whether a rule for UDP port 4791 is for some of its packets only: those of a netdev or of a peer, or those that other rules lead to
-/// its chain.
+/// Returns whether a rule for UDP port 4791 is for some of the port's packets only: those of a netdev or of a peer, or those that other rules
+/// pass to the rule's chain.
 fn is_for_some(rule: &str) -> bool {
     let words = rule.split_whitespace().filter(|word| {
         let ports = |byte: u8| byte.is_ascii_digit() || b"{},:-!=".contains(&byte);

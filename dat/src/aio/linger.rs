@@ -19,7 +19,7 @@ pub(super) struct Linger {
     rest: AtomicU32,
     /// The last events woke several tasks.
     several: AtomicBool,
-    /// There are several processors: the peer may run meanwhile.
+    /// The machine has several processors: the peer may run meanwhile.
     helps: bool,
 }
 

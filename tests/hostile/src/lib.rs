@@ -1,10 +1,10 @@
 //! Attacks of other users of a host, and of peers on the network, against processes that use the user engine. Each file
 //! in `tests` contains one kind of attack; this library contains what they share.
 //!
-//! A test consists of several processes. The one that nextest starts is the *scenario*. It starts each other one as an
-//! [`Actor`] with a role, its *part*: the same test in a process of its own, as root, as another user, or as a user in a
-//! network of its own ([`Identity`]). They exchange lines with the scenario on standard input and output. [`Figures`]
-//! shows what an attack costs its victim: memory, processor time, descriptors.
+//! A test consists of several processes. The one that nextest starts is the *scenario*. It starts each other process as
+//! an [`Actor`] with a role, its *part*. An actor is the same test in a process of its own: as root, as another user, or
+//! as a user in a network of its own ([`Identity`]). They exchange lines with the scenario on standard input and output.
+//! [`Figures`] shows what an attack costs its victim: memory, processor time, descriptors.
 //!
 //! The crate imports `dat`, `dat-tests`, `dat-untested` and, in its tests, `softrxe-port` and `softrxe-proto`. Begin with `tests/scaffold.rs`.
 //!

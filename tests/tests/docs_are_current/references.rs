@@ -177,15 +177,20 @@ fn defines(code: &str, name: &str) -> bool {
     })
 }
 
-/// Returns the steps `| NUMBER | [file](path) | items | text |` of a page whose file does not define one of the items.
+/// Returns the rows `| NUMBER or question | [file](path) | items | text |` of a page whose file does not define one of the items.
 pub(crate) fn dead_steps(tree: &Tree, page: &Page) -> Vec<String> {
     let mut dead = Vec::new();
     for (at, row) in page.text.lines().enumerate() {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        if cells.len() != 6 || cells[1].parse::<u32>().is_err() {
+        if cells.len() != 6 {
             continue;
         }
-        let Some((_, _, target)) = links(cells[2]).pop() else {
+        let target = links(cells[2]).pop().map(|(_, _, target)| target);
+        let is_step = cells[1].parse::<u32>().is_ok();
+        if !is_step && !target.as_ref().is_some_and(|file| file.ends_with(".rs")) {
+            continue;
+        }
+        let Some(target) = target else {
             dead.push(format!("{}:{}: a step without a file", page.path, at + 1));
             continue;
         };

@@ -22,7 +22,7 @@ const MIN_FINAL_READS: usize = 16;
 impl Hub {
     /// Takes over port 4791 if its holder is gone, or joins the process that took it over.
     pub(crate) fn take_over_port(&self) {
-        let takeover = {
+        let former = {
             let mut state = self.state.lock();
             let State { ports, peers, .. } = &mut *state;
             if !peers.end_back_off(ports, &self.descriptors) {
@@ -34,9 +34,9 @@ impl Hub {
                 }
                 return;
             }
-            ports.takeover()
+            ports.former_share()
         };
-        let share = attempt_takeover(&takeover, self.address());
+        let share = attempt_takeover(&former, self.address());
         let mut state = self.state.lock();
         let State {
             engine,

@@ -2,7 +2,7 @@
 //! follows, how long payloads are copied, when the UDP socket is read. Pure. How long to spin is `dat_os::spin`'s.
 
 pub(crate) mod empty_polls;
-pub(crate) mod memory_reads;
+pub(crate) mod loop_exit;
 pub(crate) mod oversubscription;
 pub(crate) mod pull_choice;
 pub(crate) mod ring_copies;

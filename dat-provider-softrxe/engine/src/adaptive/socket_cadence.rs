@@ -8,11 +8,11 @@ use softrxe_proto::Time;
 
 /// Time without a record after which the socket is read at each look: longer than a peer takes to reply.
 const RECORDS_END: Duration = Duration::from_micros(50);
-/// Until then the socket is read once in this time.
+/// Interval of the reads of the socket before [`RECORDS_END`].
 const INTERVAL: Duration = Duration::from_micros(3);
 /// The same while no queue pair uses UDP, so that only messages of the connection manager arrive there.
 const RARE_INTERVAL: Duration = Duration::from_micros(50);
-/// Of the reads at [`INTERVAL`], each one of so many includes the mailbox. Of those at [`RARE_INTERVAL`], each one does.
+/// Of so many reads at [`INTERVAL`], one includes the mailbox. Each read at [`RARE_INTERVAL`] does.
 const READS_FOR_MAILBOX: u32 = 16;
 
 /// The cadence of one engine.

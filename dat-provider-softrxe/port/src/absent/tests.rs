@@ -34,7 +34,10 @@ fn what_a_stopped_engine_has_is_not_refused_by_the_next_holder() {
     let _life = Liveness::listen(ip, 9).unwrap();
     drop(first);
     let policy = Policy::default();
-    let next = members[1].takeover(policy).attempt(local, 1 << 20).unwrap();
+    let next = members[1]
+        .former_share(policy)
+        .attempt(local, 1 << 20)
+        .unwrap();
     let PortShare::Holder(mut holder) = next else {
         panic!("{next:?}")
     };
@@ -49,7 +52,7 @@ fn what_a_stopped_engine_has_is_not_refused_by_the_next_holder() {
     for to in nobody_has {
         assert!(!holder.keep(to, local, 0, b"a request"), "{to:?} is kept");
     }
-    let joined = members[0].takeover(policy).attempt(local, 1 << 20);
+    let joined = members[0].former_share(policy).attempt(local, 1 << 20);
     let mut joined = joined.unwrap();
     for what in has {
         joined.claim(what).unwrap();

@@ -1,7 +1,7 @@
 //! A process's share in UDP port 4791 of an address: it is the holder, or a member of the holder.
 
+mod attempt;
 mod patience;
-mod takeover;
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +21,7 @@ use crate::socket::Socket;
 
 use patience::Patience;
 
-pub use crate::takeover::Takeover;
+pub use crate::former_share::FormerShare;
 
 /// Pauses between two attempts to get a share.
 const PAUSES: std::ops::RangeInclusive<Duration> =
@@ -100,9 +100,9 @@ impl PortShare {
     /// [`PortShareError::Foreign`] and [`PortShareError::NoHolder`] if there is no trusted holder within a second, or within 15 s while
     /// an engine of this user has the address.
     pub fn take(local: SocketAddr, buffer: usize, policy: Policy) -> Result<Self, PortShareError> {
-        let first = Takeover {
+        let first = FormerShare {
             holder: policy.holder,
-            ..Takeover::default()
+            ..FormerShare::default()
         };
         let mut patience = Patience::default();
         let mut pause = *PAUSES.start();
@@ -125,16 +125,16 @@ impl PortShare {
 
     /// Returns what is needed to replace this share, whose holder has ended.
     #[must_use]
-    pub fn takeover(&self, policy: Policy) -> Takeover {
+    pub fn former_share(&self, policy: Policy) -> FormerShare {
         match self {
             Self::Member(member) => {
-                let mut takeover = member.takeover();
-                takeover.holder = policy.holder.or(takeover.holder);
-                takeover
+                let mut former = member.former_share();
+                former.holder = policy.holder.or(former.holder);
+                former
             }
-            Self::Holder(_) => Takeover {
+            Self::Holder(_) => FormerShare {
                 holder: policy.holder,
-                ..Takeover::default()
+                ..FormerShare::default()
             },
         }
     }
@@ -379,7 +379,7 @@ mod tests {
             let late = scope.spawn(|| take(local));
             std::thread::sleep(HANDOVER_TIME + Duration::from_millis(200));
             assert!(!late.is_finished());
-            let mut share = member.takeover().attempt(local, 1 << 20).unwrap();
+            let mut share = member.former_share().attempt(local, 1 << 20).unwrap();
             while !late.is_finished() {
                 poll_members(&mut share);
                 std::thread::sleep(Duration::from_millis(1));
@@ -412,9 +412,15 @@ mod tests {
         }
         // The port is never free in between.
         assert!(UdpSocket::bind(local).is_err());
-        let new_holder = members[1].takeover(policy).attempt(local, 1 << 20).unwrap();
+        let new_holder = members[1]
+            .former_share(policy)
+            .attempt(local, 1 << 20)
+            .unwrap();
         assert!(matches!(new_holder, PortShare::Holder(_)));
-        let other = members[0].takeover(policy).attempt(local, 1 << 20).unwrap();
+        let other = members[0]
+            .former_share(policy)
+            .attempt(local, 1 << 20)
+            .unwrap();
         assert!(matches!(other, PortShare::Member(_)) && !other.holder_is_gone());
     }
 
@@ -439,11 +445,11 @@ mod tests {
         }
         drop(first);
         let mut new_holder = members[0]
-            .takeover(Policy::default())
+            .former_share(Policy::default())
             .attempt(local, 1 << 20)
             .unwrap();
         let mut member = members[1]
-            .takeover(Policy::default())
+            .former_share(Policy::default())
             .attempt(local, 1 << 20)
             .unwrap();
         member.claim(Destination::Slot(5)).unwrap();
@@ -504,7 +510,7 @@ mod tests {
         poll_members(&mut first);
         drop(first);
         let mut new_holder = members[1]
-            .takeover(Policy::default())
+            .former_share(Policy::default())
             .attempt(local, 1 << 20)
             .unwrap();
         // The member that has it has not joined the new holder, whose registry is empty.
@@ -519,7 +525,7 @@ mod tests {
         let to = Destination::Slot(9);
         assert!(!new_holder.deliver(to, from, 0, b"early"));
         assert!(new_holder.keep(to, from, 0, b"early"));
-        let joined = members[0].takeover(Policy::default());
+        let joined = members[0].former_share(Policy::default());
         let mut joined = joined.attempt(local, 1 << 20).unwrap();
         new_holder.poll_members();
         joined.claim(to).unwrap();

@@ -1,7 +1,7 @@
 //! Requests of peers that were answered, for longer than their connections are kept. Pure.
 //!
-//! A REQ that its sender repeated may arrive when the connection has come and gone: the process that holds the shared UDP port passes
-//! it on, and that process may have had no processor for seconds. It is not a new request.
+//! A repeated REQ may arrive when the connection has come and gone: the process that holds the shared UDP port passes REQs on, and it
+//! may have had no processor for seconds. It is not a new request.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! Shared by the test files.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
+pub mod attacked;
 pub mod channel;
 pub mod lines;
 pub mod memory;

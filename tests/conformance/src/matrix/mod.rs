@@ -1,9 +1,9 @@
 //! MATRIX.md: the state of each function, in each version, on each of our providers, and the statements that test it.
 //!
 //! Refusals of a provider are declared ([`REFUSALS`]), and so are its exceptions to statements ([`all_exceptions`]).
-//! [`put`] runs all statements on a provider and checks the declarations: a function that is not declared as refused
-//! must have succeeded; one that is must have been refused with the declared code and never have succeeded.
-//! [`markdown`] prints the declarations.
+//! [`put`] runs all statements on a provider and checks the declarations. A function that is declared as refused must
+//! have been refused with that code, and never have succeeded. Any other function must have succeeded. [`markdown`]
+//! prints the declarations.
 
 mod declared;
 mod library;

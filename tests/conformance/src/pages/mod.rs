@@ -74,7 +74,8 @@ pub fn of_version(group: &[Statement], api: Api) -> impl Iterator<Item = &Statem
     group.iter().filter(move |s| s.since <= api)
 }
 
-/// Bytes of a message that no device takes at its post, as it does with short ones: it looks at the key when it sends.
+/// Bytes of a message that is too long for a device to copy at its post, as devices do with short ones. So the device looks at the key when
+/// it sends.
 const NOT_INLINE: usize = 8192;
 
 /// Writes the list of a group.

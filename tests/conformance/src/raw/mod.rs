@@ -75,8 +75,8 @@ impl Table {
         all[..words.len()].copy_from_slice(words);
         let [a, b, c, d, e, f, g, h, i, j, k, l, m] = all;
         // SAFETY: that is a function. Every argument of every slot is of the class INTEGER of the System V ABI
-        // (structures by value are pairs of such words), of which a function takes those that it knows; the rest is
-        // the caller's promise.
+        // (structures by value are pairs of such words). A function takes as many words as it has arguments and ignores
+        // the others; the rest is the caller's promise.
         let code = unsafe {
             let slot = std::mem::transmute::<usize, Slot>(function);
             slot(a, b, c, d, e, f, g, h, i, j, k, l, m)

@@ -46,7 +46,7 @@ impl Hub {
         let mut arrived = false;
         let now = state.now();
         state.driver.batch.called(now);
-        state.driver.memory_reads.polled(now);
+        state.driver.loop_exit.polled(now);
         if count == 0
             && (state.driver.replies.just_delivered(now)
                 || state.driver.write_replies.just_written(now))

@@ -239,7 +239,7 @@ impl Hub {
             let received = state.receive(now, true);
             let has_slept = !state.driver.roles.helper_slept_for.is_zero();
             if received && consumers.are_gone && has_slept && !oversubscribed {
-                state.driver.memory_reads.left_alone();
+                state.driver.loop_exit.left_alone();
             }
             if !driven {
                 busy = received;
@@ -294,11 +294,11 @@ impl Hub {
         // peer, must not wait for it.
         let gives_way = self.give_way.load(Ordering::Relaxed) != 0 && is_polling;
         // A consumer that is likely to read its memory has left the loop as soon as it makes no call.
-        let memory_reads = &mut state.driver.memory_reads;
-        let is_gone = memory_reads.is_gone(now);
-        let left = is_gone && memory_reads.is_likely();
+        let loop_exit = &mut state.driver.loop_exit;
+        let is_gone = loop_exit.is_gone(now);
+        let left = is_gone && loop_exit.is_likely();
         if polled && !is_gone && slept_for >= POLL_SLEEP {
-            memory_reads.polled_on();
+            loop_exit.polled_on();
         }
         Consumers {
             leads,
@@ -354,7 +354,7 @@ fn plan(state: &mut State, driven: bool, oversubscribed: bool) -> Plan {
     if driven {
         roles.watcher = Watcher::None;
         let short = short_sleep(oversubscribed);
-        let (first, most) = if notices.any_watched() || driver.memory_reads.is_likely() {
+        let (first, most) = if notices.any_watched() || driver.loop_exit.is_likely() {
             (FIRST_WATCHED_SLEEP, short)
         } else {
             // The helpers of many processes that poll would take their processors with short sleeps only.

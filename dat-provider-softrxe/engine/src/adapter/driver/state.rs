@@ -8,7 +8,7 @@ use softrxe_proto::{CompletedOp, Completion, CqId, Time};
 
 use super::roles::Roles;
 use crate::adaptive::empty_polls::EmptyPolls;
-use crate::adaptive::memory_reads::MemoryReads;
+use crate::adaptive::loop_exit::LoopExit;
 use crate::adaptive::oversubscription::Oversubscription;
 use crate::adaptive::{Batch, ReplyPredictor};
 
@@ -29,7 +29,7 @@ pub(crate) struct Driver {
     pub(super) write_replies: ReplyPredictor,
     pub(crate) batch: Batch,
     pub(super) empty_polls: EmptyPolls,
-    pub(super) memory_reads: MemoryReads,
+    pub(super) loop_exit: LoopExit,
     /// When the ends of peers were last expected beside consumers that poll.
     pub(crate) ends_expected: Option<Time>,
     /// Noticed by consumers that poll and by the helper.
@@ -48,7 +48,7 @@ impl Driver {
             write_replies: ReplyPredictor::default(),
             batch: Batch::default(),
             empty_polls: EmptyPolls::default(),
-            memory_reads: MemoryReads::default(),
+            loop_exit: LoopExit::default(),
             ends_expected: None,
             oversubscription: Oversubscription::default(),
         }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
 use softrxe_port::message::Destination;
-use softrxe_port::port_share::{PortShare, PortShareError, Takeover};
+use softrxe_port::port_share::{FormerShare, PortShare, PortShareError};
 
 use super::{Ports, SOCKET_BUFFER, cm_address};
 use crate::adapter::descriptors::Descriptors;
@@ -19,9 +19,9 @@ impl Ports {
         self.share.holder_is_gone()
     }
 
-    /// Returns the attempt to take over the port from a holder that is gone, or to join the process that took it over.
-    pub(crate) fn takeover(&self) -> Takeover {
-        self.share.takeover(self.policy)
+    /// Returns what is left of the share of a holder that is gone, for [`attempt_takeover`].
+    pub(crate) fn former_share(&self) -> FormerShare {
+        self.share.former_share(self.policy)
     }
 
     /// Replaces the share of a holder that is gone by the result of an [`attempt_takeover`]. [`send_pending`](Self::send_pending) then
@@ -93,15 +93,15 @@ impl Ports {
     }
 }
 
-/// Makes one attempt of `takeover` for the port of `ip`. The caller does not hold the hub's lock, as other users can delay this.
+/// Makes one attempt to replace the share `former` in the port of `ip`. The caller does not hold the hub's lock, as other users can delay this.
 ///
 /// # Errors
-/// As [`Takeover::attempt`].
+/// As [`FormerShare::attempt`].
 pub(crate) fn attempt_takeover(
-    takeover: &Takeover,
+    former: &FormerShare,
     ip: IpAddr,
 ) -> Result<PortShare, PortShareError> {
-    takeover.attempt(cm_address(ip), SOCKET_BUFFER)
+    former.attempt(cm_address(ip), SOCKET_BUFFER)
 }
 
 #[cfg(test)]

@@ -14,6 +14,14 @@
 mod kernel;
 mod signals;
 
+/// Makes symbols of `machine` known to this shared object, and to no other one.
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
+macro_rules! hidden {
+    ($($name:literal),*) => {
+        concat!($(".globl dat_softrxe_guard_", $name, "\n.hidden dat_softrxe_guard_", $name, "\n"),*)
+    };
+}
+
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]

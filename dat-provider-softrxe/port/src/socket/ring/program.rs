@@ -1,8 +1,8 @@
 //! The program that the kernel runs for each datagram that arrives at the socket.
 //!
-//! It is a socket filter of BPF. It sees the datagram from its UDP header on and returns how many bytes of it the socket
-//! gets: all, none, or the UDP header only, which arrives as an empty datagram and wakes a sleeping reader. Several
-//! processors may run it at the same time.
+//! It is a socket filter of BPF. It sees the datagram from the UDP header on, and returns how many bytes of it the
+//! socket gets: all, none, or the UDP header only. The header alone arrives as an empty datagram, which wakes a sleeping
+//! reader. Several processors may run it at the same time.
 //!
 //! ```text
 //! an empty datagram is dropped (the socket's reader has no use for it, and an empty datagram means a wake-up)

@@ -134,8 +134,8 @@ fn the_helper_watches_soon_after_a_consumer_that_reads_its_memory_has_left_its_l
         plan_after(&hub, cq, 8, &mut helper),
         Plan::SleepFor(POLL_SLEEP)
     );
-    hub.state.lock().driver.memory_reads.left_alone();
-    hub.state.lock().driver.memory_reads.left_alone();
+    hub.state.lock().driver.loop_exit.left_alone();
+    hub.state.lock().driver.loop_exit.left_alone();
     let turns = PollTurns::new(Occupancy::default());
     for _ in 0..8 {
         hub.poll(cq, &turns, &mut [Completion::default()]);

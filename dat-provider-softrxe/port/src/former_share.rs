@@ -1,4 +1,4 @@
-//! The state that passes from a share in the port, whose holder has ended, to the next one.
+//! What is left of a process's share in the port when the holder has ended. The next share is made of it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::shared_socket::SharedSocket;
 
 /// What a process keeps of its share in the port when the holder has ended.
 #[derive(Clone, Debug, Default)]
-pub struct Takeover {
+pub struct FormerShare {
     /// Uid of the required holder for all users; `None`: see [`Policy`](crate::port_share::Policy).
     pub(crate) holder: Option<u32>,
     /// The socket of the port and its lock, from the former holder.

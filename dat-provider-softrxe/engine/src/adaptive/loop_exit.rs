@@ -1,5 +1,6 @@
-//! Whether a consumer that polls for some of what it waits for only reads its memory for the rest, as programs of one-sided communication do: they poll
-//! for the completions of their own requests, and then spin on a byte that a peer writes. Pure.
+//! Whether a consumer leaves its polling loop before all that it waits for has come, and reads its memory for the rest. Programs of one-sided
+//! communication do so: they poll for the completions of their own requests, then spin on a byte that a peer writes. Pure.
+//! ([`empty_polls`](super::empty_polls) is about a consumer that stays in its loop.)
 
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ const GONE: Duration = Duration::from_micros(10);
 const LIKELY: u8 = 2;
 const MAX_SCORE: u8 = 4;
 
-/// Counts how often the helper found something for a consumer that had polled in a loop and was gone.
+/// Predicts that the consumer leaves its next polling loop: counts how often the helper found something for one that had polled and was gone.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct MemoryReads {
+pub(crate) struct LoopExit {
     score: u8,
     polled: Option<Time>,
 }
 
-impl MemoryReads {
+impl LoopExit {
     /// Records a poll.
     #[inline]
     pub(crate) const fn polled(&mut self, now: Time) {
@@ -31,7 +32,7 @@ impl MemoryReads {
         self.polled.is_none_or(|last| !now.is_within(GONE, last))
     }
 
-    /// Records that something had arrived for a consumer that was gone, while the helper slept beside its polls.
+    /// Records that something had arrived for a consumer that was gone, while the helper slept because it polled.
     pub(crate) fn left_alone(&mut self) {
         self.score = (self.score + 1).min(MAX_SCORE);
     }
@@ -53,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_consumer_that_left_its_loop_twice_is_expected_to_do_so_again() {
-        let mut of = MemoryReads::default();
+        let mut of = LoopExit::default();
         of.left_alone();
         assert!(!of.is_likely());
         of.left_alone();
@@ -69,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_consumer_is_gone_some_time_after_its_last_poll() {
-        let mut of = MemoryReads::default();
+        let mut of = LoopExit::default();
         let at = |micros: u64| Time::from_nanos(micros * 1000);
         assert!(of.is_gone(at(5)));
         of.polled(at(5));

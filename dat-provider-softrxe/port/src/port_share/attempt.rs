@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use super::{PortShare, PortShareError};
 use crate::credentials::{SYSTEM_UID, Trust};
+use crate::former_share::FormerShare;
 use crate::holder::Holder;
 use crate::member::Member;
 use crate::port_owner::PortOwner;
 use crate::shared_socket::SharedSocket;
 use crate::socket::Socket;
-use crate::takeover::Takeover;
 
-impl Takeover {
+impl FormerShare {
     /// Becomes the holder of the port of `local` or joins the process that is. Tries once. This may search through
     /// thousands of names, so the caller should hold no lock.
     ///
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use crate::credentials::own_uid;
 
-    /// As in a container without /proc. Only this thread has another root folder.
+    /// The thread has another root folder, without /proc, as in a container.
     #[test]
     fn a_process_without_proc_is_told_what_the_port_takes() {
         if own_uid() != 0 {
@@ -80,7 +80,7 @@ mod tests {
             // SAFETY: plain system calls; the path ends with a zero byte.
             let done = unsafe { libc::unshare(libc::CLONE_FS) | libc::chroot(root.as_ptr()) };
             assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
-            Takeover::default().attempt(local, 1 << 16)
+            FormerShare::default().attempt(local, 1 << 16)
         });
         let error = taken.join().unwrap().unwrap_err();
         std::fs::remove_dir(empty).unwrap();
