@@ -1,6 +1,7 @@
 //! `dat new-provider` as a program. tests/kit.sh builds and runs what it makes.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -70,4 +71,24 @@ fn the_json_names_folder_files_and_commands() {
         manifest.contains(&format!("{kit}/dat-provider")),
         "{manifest}"
     );
+}
+
+/// Another dtest of the machine has the TCP port, and answers the client.
+#[test]
+fn the_script_says_that_dtest_found_its_port_taken() {
+    let folder = tempfile::tempdir().expect("a folder");
+    assert!(dat(folder.path(), &["mine", "--c"]).status.success());
+    let mine = folder.path().join("mine");
+    fs::write(mine.join("libmine.so"), "").expect("a file");
+    let program = "#!/bin/sh\ncase $* in *-s) echo \"Couldn't listen to port 15828\"; echo 'Error connect_ep: DAT_NOT_IMPLEMENTED' ;; esac\n";
+    let path = folder.path().join("dtest");
+    fs::write(&path, program).expect("a file");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("rights");
+    let done = Command::new(mine.join("dtest.sh"))
+        .env("PATH", format!("{}:/usr/bin:/bin", folder.path().display()))
+        .output()
+        .expect("the script runs");
+    assert_eq!(done.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(said.contains("Couldn't listen to port 15828"), "{said}");
 }

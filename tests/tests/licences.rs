@@ -1,5 +1,6 @@
 //! Every dependency's licence is one that `deny.toml` allows: the cheap part of `make deny`, in every test run.
 
+use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
@@ -45,7 +46,7 @@ fn split<'a>(expression: &'a str, operator: &str) -> Option<Vec<&'a str>> {
 
 /// Returns the strings of `allow = [...]` in deny.toml's `[licenses]`.
 fn allowed() -> Vec<String> {
-    let text = std::fs::read_to_string(Path::new(TOP).join("deny.toml")).expect("deny.toml");
+    let text = fs::read_to_string(Path::new(TOP).join("deny.toml")).expect("deny.toml");
     let list = text
         .split_once("allow = [")
         .expect("deny.toml allows licences")
@@ -110,7 +111,27 @@ fn licence_of_file(package: &Value) -> String {
     let manifest = Path::new(package["manifest_path"].as_str().expect("manifest_path"));
     package["license_file"]
         .as_str()
-        .and_then(|file| std::fs::read_to_string(manifest.with_file_name(file)).ok())
+        .and_then(|file| fs::read_to_string(manifest.with_file_name(file)).ok())
         .and_then(|text| text.lines().next().map(|line| line.replace(" License", "")))
         .unwrap_or_default()
+}
+
+#[test]
+fn every_installed_header_names_the_licence() {
+    let top = Path::new(TOP);
+    let mut headers = 0;
+    for folder in [
+        "capi/include/dat",
+        "capi/include/dat2",
+        "dat-provider/c/include",
+    ] {
+        for entry in fs::read_dir(top.join(folder)).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let text = fs::read_to_string(&path).expect("a header");
+            let line = "/* SPDX-License-Identifier: MIT OR Apache-2.0 */";
+            assert_eq!(text.lines().next(), Some(line), "{}", path.display());
+            headers += 1;
+        }
+    }
+    assert!(headers > 20, "{headers}");
 }

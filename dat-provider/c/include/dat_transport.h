@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * A DAT transport in C: a table of functions that move bytes and open connections. The library behind this header makes a provider of
  * it, which has every DAT object, event and state, in uDAPL 1.2 and 2.0.

@@ -2,6 +2,7 @@
 
 mod headers;
 mod man;
+mod numbers;
 mod picture;
 mod prose;
 mod references;
@@ -146,6 +147,11 @@ fn the_lock_order_is_that_of_the_code() {
 #[test]
 fn the_provider_guide_names_the_methods_of_the_trait() {
     report(&tables::transport_methods(&Tree::read()));
+}
+
+#[test]
+fn limits_and_times_are_those_of_the_code() {
+    report(&numbers::compare(&Tree::read()));
 }
 
 #[test]
