@@ -361,9 +361,11 @@ impl<T: Transport> Cno<T> {
     fn release(&'static self) {
         let (proxy, waiters) = {
             let mut inner = self.inner.lock();
-            inner.pending.clear();
+            // Their room, too: thousands of freed CNOs wait until their memory is used again.
+            inner.evds = Vec::new();
+            inner.pending = VecDeque::new();
             inner.agent_due = None;
-            inner.since_agent.clear();
+            inner.since_agent = Vec::new();
             inner.spare = None;
             let proxy = std::mem::replace(&mut inner.proxy, Proxy::None);
             let waiters = inner.dismiss();

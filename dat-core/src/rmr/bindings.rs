@@ -111,12 +111,11 @@ impl<B> Bindings<B> {
         self.pending.iter().map(|bind| bind.id)
     }
 
-    /// Removes all.
+    /// Removes all, with the room for more: thousands of freed windows wait until their memory is used again.
     pub(super) fn take(&mut self) -> Vec<B> {
-        self.in_doubt = false;
-        let before = self.pending.drain(..).filter_map(|bind| bind.before);
-        let rest = self.doubtful.drain(..).chain(self.latest.take());
-        before.chain(rest).collect()
+        let all = std::mem::take(self);
+        let before = all.pending.into_iter().filter_map(|bind| bind.before);
+        before.chain(all.doubtful).chain(all.latest).collect()
     }
 }
 
@@ -133,6 +132,16 @@ mod tests {
         }
         assert_eq!(bindings.complete(WrId(0), true), []);
         bindings
+    }
+
+    #[test]
+    fn a_window_without_bindings_keeps_no_room_for_them() {
+        let mut bindings = posted(100);
+        bindings.doubt(WrId(1));
+        assert_eq!(bindings.take().len(), 101);
+        assert!(!bindings.in_doubt());
+        let room = (bindings.pending.capacity(), bindings.doubtful.capacity());
+        assert_eq!(room, (0, 0));
     }
 
     #[test]

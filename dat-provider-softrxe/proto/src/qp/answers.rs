@@ -24,10 +24,10 @@ impl Qp {
         let r = &self.responder;
         let Some(job) = r.jobs.front() else {
             let (psn, syndrome) = r.nak?;
-            let aeth = self.aeth(syndrome, r.msn);
+            let aeth = self.aeth(syndrome, r.messages);
             return self.answer(Role::Nak, Opcode::Acknowledge, psn, aeth, None);
         };
-        let aeth = self.aeth(Syndrome::ACK, job.msn);
+        let aeth = self.aeth(Syndrome::ACK, job.messages);
         match job.kind {
             JobKind::Atomic(original) => self.answer(
                 Role::Response,
@@ -73,7 +73,7 @@ impl Qp {
 
     /// Returns an acknowledgement of all that has arrived.
     pub(super) fn next_ack_at_once(&self) -> Option<Outgoing> {
-        let aeth = self.aeth(Syndrome::ACK, self.responder.msn);
+        let aeth = self.aeth(Syndrome::ACK, self.responder.messages);
         self.answer(
             Role::Ack,
             Opcode::Acknowledge,
@@ -84,8 +84,8 @@ impl Qp {
     }
 
     #[allow(clippy::unnecessary_wraps, reason = "an optional header of the packet")]
-    const fn aeth(&self, syndrome: Syndrome, msn: u32) -> Option<Aeth> {
-        let syndrome = syndrome.to_wire();
+    const fn aeth(&self, syndrome: Syndrome, messages: u64) -> Option<Aeth> {
+        let (syndrome, msn) = (syndrome.to_wire(), (messages & 0xff_ffff) as u32);
         Some(Aeth { syndrome, msn })
     }
 

@@ -178,7 +178,7 @@ impl Qp {
         });
         r.jobs.push_back(Job {
             psn: first,
-            msn: r.msn,
+            messages: r.messages,
             duplicate: false,
             kind: JobKind::Read { reth, begun: false },
         });
@@ -218,7 +218,7 @@ impl Qp {
         r.keep_for_duplicates(Resource::Atomic { psn, original });
         r.jobs.push_back(Job {
             psn,
-            msn: r.msn,
+            messages: r.messages,
             duplicate: false,
             kind: JobKind::Atomic(original),
         });

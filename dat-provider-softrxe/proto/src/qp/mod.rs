@@ -368,7 +368,7 @@ impl Qp {
 
     /// Sends the last acknowledgement once more. The connection ends, and nothing will repeat a lost one.
     pub(crate) fn acknowledge_again(&mut self, now: Time) {
-        if self.path.is_some() && self.responder.msn != 0 {
+        if self.path.is_some() && self.responder.messages != 0 {
             self.responder.schedule_ack(now, Duration::ZERO);
         }
     }

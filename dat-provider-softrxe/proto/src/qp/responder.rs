@@ -65,7 +65,8 @@ impl Resource {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     pub(super) psn: Psn,
-    pub(super) msn: u32,
+    /// Messages executed when the request was.
+    pub(super) messages: u64,
     /// The responses answer a repetition.
     pub(super) duplicate: bool,
     pub(super) kind: JobKind,
@@ -85,7 +86,8 @@ pub(super) enum JobKind {
 #[derive(Debug)]
 pub(super) struct Responder {
     pub(super) expected: Psn,
-    pub(super) msn: u32,
+    /// Messages executed; the MSN is their number modulo 2^24.
+    pub(super) messages: u64,
     pub(super) mtu: u32,
     depth: usize,
     pub(super) current: Current,
@@ -116,7 +118,7 @@ impl Responder {
     fn with(sges: Vec<Sge>, resources: VecDeque<Resource>, jobs: VecDeque<Job>) -> Self {
         Self {
             expected: Psn::default(),
-            msn: 0,
+            messages: 0,
             mtu: 1024,
             depth: 0,
             current: Current::None,
@@ -255,10 +257,10 @@ impl Responder {
         self.count_message();
     }
 
-    /// Moves the MSN on by one, for a message that was executed; it has 24 bits.
+    /// Counts a message that was executed.
     #[inline]
     pub(super) const fn count_message(&mut self) {
-        self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
+        self.messages += 1;
     }
 
     pub(super) fn keep_for_duplicates(&mut self, resource: Resource) {
@@ -366,10 +368,10 @@ impl Qp {
         // repeats what it still misses.
         let crowded = r.jobs.len() > r.depth + 1;
         if let (Some(kind), false) = (job, waiting || crowded) {
-            let msn = r.msn;
+            let messages = r.messages;
             r.jobs.push_back(Job {
                 psn,
-                msn,
+                messages,
                 duplicate: true,
                 kind,
             });

@@ -17,7 +17,7 @@ use crate::secrets::SecretKey;
 use crate::time::Time;
 use crate::wire::icrc_cache::IcrcCache;
 use crate::wire::packet::RecordHeaders;
-use crate::wire::{Nak, Syndrome};
+use crate::wire::{Aeth, Nak, Syndrome};
 use crate::work::{Remote, SendRequest};
 
 const KEY: u32 = 7;
@@ -540,6 +540,28 @@ fn headers_mean_what_the_general_path_reads() {
     }
     // Two opcodes, with and without an acknowledgement, four flags of this test, four values of byte 1.
     assert_eq!(read, 2 * 2 * 4 * 4);
+}
+
+#[test]
+fn the_last_of_two_to_the_24_messages_is_acknowledged_again() {
+    let mut bench = Bench::new(Rights::empty());
+    bench.qp.responder.messages = (1 << 24) - 1;
+    let sges = [sge(64, KEY)];
+    bench.run(|qp, cx| qp.post_recv(cx.out, 4, &sges)).unwrap();
+    let arrival = parse(&headers(4, FIRST, 0, None, None)).unwrap();
+    let payload = RecordPart {
+        at: 16,
+        length: 8,
+        lent: false,
+    };
+    assert!(bench.run(|qp, cx| qp.receive_express(cx, &arrival, &payload)));
+    assert!(!bench.qp.owes_ack());
+    bench.run(|qp, cx| qp.acknowledge_again(cx.now));
+    assert!(bench.qp.owes_ack(), "the MSN is 0 again");
+    let packet = bench.run(|qp, cx| qp.next_ack(cx, false).unwrap());
+    let sent = bench.run(|qp, cx| qp.write_near(cx, &packet).ok()).unwrap();
+    let aeth = Aeth::parse(&sent.header[Bth::LEN..]).unwrap();
+    assert_eq!(aeth.msn, 0);
 }
 
 fn parse(header: &[u8]) -> Option<Arrival> {
