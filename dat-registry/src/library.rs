@@ -1,6 +1,7 @@
 //! Where the library of an entry lies, as the dynamic loader would find it.
 
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -85,10 +86,11 @@ pub fn locate(library: &str, more: &[PathBuf]) -> Result<Library, LibraryError> 
     }))
 }
 
-/// Checks that the file that the dynamic loader would map is whole, as far as it can be found and read. Reads its headers only.
+/// Checks that the file that the dynamic loader would map is a regular one and whole, as far as it can be found and read. Reads its
+/// headers only.
 ///
 /// # Errors
-/// [`LibraryError::File`] with [`ElfError::CutOff`].
+/// [`LibraryError::File`] with [`ElfError::CutOff`], or with [`ElfError::Read`] for a FIFO, socket or device.
 pub(crate) fn check_length(library: &str, more: &[PathBuf]) -> Result<(), LibraryError> {
     let paths = if library.contains('/') {
         vec![PathBuf::from(library)]
@@ -99,6 +101,13 @@ pub(crate) fn check_length(library: &str, more: &[PathBuf]) -> Result<(), Librar
         match Object::check_length(&path) {
             Ok(machine) if machine == OWN => break,
             Err(source @ ElfError::CutOff { .. }) => {
+                return Err(LibraryError::File { path, source });
+            }
+            // The dynamic loader would wait for a writer of a FIFO for ever.
+            Err(ElfError::Read(error))
+                if error.kind() == ErrorKind::InvalidInput && !path.is_dir() =>
+            {
+                let source = ElfError::Read(error);
                 return Err(LibraryError::File { path, source });
             }
             // The dynamic loader passes it over, or says what is wrong.
@@ -283,5 +292,21 @@ mod tests {
         );
         let error = locate("$HOME/libx.so", &more).unwrap_err().to_string();
         assert!(error.contains("$NAME are not expanded"), "{error}");
+    }
+
+    #[test]
+    fn a_fifo_is_refused_before_the_dynamic_loader_opens_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("libfifo.so");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        let error = check_length(path.to_str().unwrap(), &[]).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("it is no regular file but a FIFO"),
+            "{error}"
+        );
+        // The dynamic loader refuses a folder without waiting.
+        assert!(check_length(dir.path().to_str().unwrap(), &[]).is_ok());
     }
 }
