@@ -8,7 +8,7 @@ use super::context::{Shared, finish};
 use super::pool::{Buffer, Pool, sealed::Segment};
 use super::shared_receives::Queue;
 use super::state::{Link, Phase, State};
-use super::watchers::Ticket;
+use super::watchers::{Ticket, wake};
 use crate::error::{Error, Result};
 use crate::{DtoOp, Ep, EpId};
 
@@ -193,15 +193,14 @@ impl Inner {
         let Some(link) = state.links.get_mut(&self.id) else {
             return Poll::Pending;
         };
-        let former = match ticket {
-            Some(ticket) => link.watchers.watch(ticket, context.waker()),
-            None => {
-                link.watchers.watch_for_ever(context.waker());
-                None
-            }
-        };
+        let (mut former, mut woken) = (None, Vec::new());
+        match ticket {
+            Some(ticket) => former = link.watchers.watch(ticket, context.waker()),
+            None => woken = link.watchers.watch_for_ever(context.waker()),
+        }
         drop(state);
         drop(former);
+        woken.into_iter().for_each(wake);
         Poll::Pending
     }
 }

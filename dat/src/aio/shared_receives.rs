@@ -7,7 +7,7 @@ use std::task::{Context as TaskContext, Poll};
 use super::context::{Context, Shared, finish};
 use super::pool::{Buffer, Pool, sealed::Segment};
 use super::state;
-use super::watchers::Ticket;
+use super::watchers::{Ticket, wake};
 use crate::Srq;
 use crate::error::Result;
 
@@ -113,14 +113,15 @@ impl Queue {
         };
         let spent = std::mem::take(&mut queue.spent);
         let arrival = queue.arrivals.pop_front();
-        let mut former = None;
+        let (mut former, mut woken) = (None, Vec::new());
         match ticket {
             _ if arrival.is_some() => {}
             Some(ticket) => former = queue.watchers.watch(ticket, context.waker()),
-            None => queue.watchers.watch_for_ever(context.waker()),
+            None => woken = queue.watchers.watch_for_ever(context.waker()),
         }
         drop(state);
         drop(former);
+        woken.into_iter().for_each(wake);
         for buffer in spent {
             if let Err(error) = self.post_receive(buffer) {
                 tracing::error!(%error, "a receive cannot be posted again; {self:?} has one less");

@@ -21,6 +21,10 @@ impl Ticket {
     }
 }
 
+/// Largest number of tasks that are kept although one polls without a future of this crate. A waker may be another one at each poll, as
+/// that of an executor that wraps it, and nothing says which of them are of use.
+const MOST_KEPT: usize = 256;
+
 /// Tasks that wait for the same. Wakers that it returns are dropped without the lock, as in [`State::poll`](super::state::State::poll).
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
@@ -68,9 +72,17 @@ impl Watchers {
         self.leave(&former)
     }
 
-    /// Adds a task that polls without a future of this crate. It stays until it is woken.
-    pub(super) fn watch_for_ever(&mut self, waker: &Waker) {
+    /// Adds a task that polls without a future of this crate. It stays until it is woken. Returns the tasks before it if they are too many:
+    /// they are to be woken without the lock, and those that still wait poll again.
+    #[must_use = "they are woken without the lock"]
+    pub(super) fn watch_for_ever(&mut self, waker: &Waker) -> Vec<Waker> {
+        let former = if self.tasks.len() < MOST_KEPT {
+            Vec::new()
+        } else {
+            self.drain().collect()
+        };
         self.find(waker).stays = true;
+        former
     }
 
     /// Forgets a future that gives up. Returns the waker of its task, if no other future waits in that.
@@ -139,7 +151,7 @@ mod tests {
     fn a_task_that_was_woken_is_forgotten_and_one_that_only_polls_stays_until_then() {
         let waker = Waker::from(Arc::new(Ignore));
         let (mut watchers, mut ticket) = (Watchers::default(), Ticket::default());
-        watchers.watch_for_ever(&waker);
+        assert!(watchers.watch_for_ever(&waker).is_empty());
         assert!(watchers.watch(&mut ticket, &waker).is_none());
         assert!(watchers.leave(&ticket).is_none());
         assert_eq!(watchers.drain().count(), 1);
@@ -148,5 +160,18 @@ mod tests {
         assert!(watchers.watch(&mut ticket, &waker).is_none());
         assert!(watchers.leave(&former).is_none());
         assert_eq!(watchers.len(), 1);
+    }
+
+    #[test]
+    fn a_task_that_polls_with_another_waker_each_time_leaves_a_bounded_number() {
+        let mut watchers = Watchers::default();
+        let mut woken = 0;
+        for _ in 0..10 * MOST_KEPT {
+            let waker = Waker::from(Arc::new(Ignore));
+            woken += watchers.watch_for_ever(&waker).len();
+            assert!(watchers.len() <= MOST_KEPT);
+        }
+        // None is forgotten without being woken.
+        assert_eq!(woken + watchers.len(), 10 * MOST_KEPT);
     }
 }
