@@ -73,15 +73,10 @@ fn start(queue: &mut Queue) -> Result<()> {
         tracing::error!("no memory for the timer thread; free objects, or raise `ulimit -v`");
         return Err(Error::resource(Subtype::ResourceMemory));
     }
-    let body = || {
-        dat_os::signals::block_asynchronous();
-        run();
-    };
-    let thread = std::thread::Builder::new()
+    let builder = std::thread::Builder::new()
         .name("dat-timer".into())
-        .stack_size(256 << 10)
-        .spawn(body)
-        .map_err(|error| {
+        .stack_size(256 << 10);
+    let thread = dat_os::signals::spawn(builder, run).map_err(|error| {
             tracing::error!(%error, "cannot start the timer thread; raise the limit of memory or threads");
             Error::resource(Subtype::ResourceMemory)
         })?;

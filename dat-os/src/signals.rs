@@ -1,5 +1,8 @@
 //! Signal masks of the library's own threads, and of a thread that grows a file (pthread_sigmask(3)); signals to other processes (kill(2)).
 
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
 /// Signals that an instruction of the thread itself raises. They stay unblocked: the consumer may handle them, for instance to
 /// track its memory with mprotect(2).
 const SYNCHRONOUS: [libc::c_int; 5] = [
@@ -10,21 +13,32 @@ const SYNCHRONOUS: [libc::c_int; 5] = [
     libc::SIGTRAP,
 ];
 
-/// Blocks all signals in the calling thread but those that its own instructions raise. Each thread of the library calls it: the
-/// kernel delivers a signal for the process to any thread that does not block it, and these signals are for the consumer's threads.
-pub fn block_asynchronous() {
+/// Starts a thread of the library, in which all signals are blocked but those that its own instructions raise: the kernel delivers a
+/// signal for the process to any thread that does not block it, and these signals are for the consumer's threads. The thread inherits
+/// the mask, so it takes no signal before `body` begins either.
+///
+/// # Errors
+/// Those of [`Builder::spawn`].
+pub fn spawn<T: Send + 'static>(
+    builder: Builder,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
     if cfg!(miri) {
         // Miri implements neither signals nor these functions.
-        return;
+        return builder.spawn(body);
     }
-    // SAFETY: sigfillset initialises the set before it is used.
+    // SAFETY: sigfillset initialises the set before it is used; the calls concern this thread only, whose mask is restored.
     unsafe {
         let mut set = std::mem::zeroed();
+        let mut was = std::mem::zeroed();
         libc::sigfillset(&raw mut set);
         for signal in SYNCHRONOUS {
             libc::sigdelset(&raw mut set, signal);
         }
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut was);
+        let thread = builder.spawn(body);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const was, std::ptr::null_mut());
+        thread
     }
 }
 
@@ -97,8 +111,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no signals")]
     fn only_signals_of_own_instructions_stay_unblocked() {
-        let blocked = std::thread::spawn(|| {
-            block_asynchronous();
+        fn blocked() -> [libc::c_int; 4] {
             // SAFETY: the call fills the set.
             unsafe {
                 let mut set = std::mem::zeroed();
@@ -106,7 +119,10 @@ mod tests {
                 [libc::SIGTERM, libc::SIGALRM, libc::SIGSEGV, libc::SIGBUS]
                     .map(|signal| libc::sigismember(&raw const set, signal))
             }
-        });
-        assert_eq!(blocked.join().unwrap(), [1, 1, 0, 0]);
+        }
+        let before = blocked();
+        let thread = spawn(Builder::new(), blocked).unwrap();
+        assert_eq!(blocked(), before, "of the caller");
+        assert_eq!(thread.join().unwrap(), [1, 1, 0, 0]);
     }
 }

@@ -190,13 +190,8 @@ fn start_thread(
         return Err(OpenError::Resources("no memory for a thread".into()));
     }
     let running = Arc::clone(shared);
-    std::thread::Builder::new()
-        .name(format!("dat {device}"))
-        .spawn(move || {
-            // The consumer's signals are not delivered to this thread.
-            dat_os::signals::block_asynchronous();
-            event_thread::run(&running);
-        })
+    let builder = std::thread::Builder::new().name(format!("dat {device}"));
+    dat_os::signals::spawn(builder, move || event_thread::run(&running))
         .map_err(|e| OpenError::Resources(e.to_string()))
 }
 

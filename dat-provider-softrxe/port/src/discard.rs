@@ -93,8 +93,7 @@ pub fn close_elsewhere<T>(descriptors: Vec<T>) {
     let (copied, is_copied) = sync_channel(1);
     let (closed, is_closed) = sync_channel::<()>(1);
     let builder = std::thread::Builder::new().name("dat-discard".into());
-    let thread = builder.spawn(move || {
-        dat_os::signals::block_asynchronous();
+    let thread = dat_os::signals::spawn(builder, move || {
         let _ = copied.send(copy_descriptor_table());
         // Wait until the caller has dropped its descriptors; this thread's exit is then the last close.
         let _ = is_closed.recv();

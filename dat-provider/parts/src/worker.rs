@@ -173,9 +173,8 @@ impl<T: Transport> Worker<T> {
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
             let (sender, upcalls) = mpsc::channel::<Upcall<T>>();
-            std::thread::Builder::new()
-                .name(self.name.into())
-                .spawn(move || upcalls.into_iter().for_each(Upcall::make))?;
+            let builder = std::thread::Builder::new().name(self.name.into());
+            dat_os::signals::spawn(builder, move || upcalls.into_iter().for_each(Upcall::make))?;
             *queue = Some(sender);
         }
         Ok(())

@@ -172,13 +172,9 @@ fn open_lane(
         return Err(OpenError::Memory);
     }
     let helper = Arc::clone(&hub);
-    let thread = std::thread::Builder::new()
-        .name("dat-softrxe".into())
-        .spawn(move || {
-            dat_os::signals::block_asynchronous();
-            helper.run();
-        })
-        .map_err(OpenError::Thread)?;
+    let builder = std::thread::Builder::new().name("dat-softrxe".into());
+    let thread =
+        dat_os::signals::spawn(builder, move || helper.run()).map_err(OpenError::Thread)?;
     Ok(Helper {
         hub,
         thread: Mutex::new(Some(thread)),

@@ -22,13 +22,8 @@ impl Retired {
             return drop(id);
         }
         // A thread that cannot start drops its closure, and the id with it.
-        let started = std::thread::Builder::new()
-            .name("dat cm end".into())
-            .spawn(move || {
-                // The consumer's signals are not delivered to this thread.
-                dat_os::signals::block_asynchronous();
-                drop(id);
-            });
+        let builder = std::thread::Builder::new().name("dat cm end".into());
+        let started = dat_os::signals::spawn(builder, move || drop(id));
         match started {
             Ok(thread) => {
                 let mut threads = self.0.lock();
