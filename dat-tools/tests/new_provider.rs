@@ -80,7 +80,13 @@ fn the_script_says_that_dtest_found_its_port_taken() {
     assert!(dat(folder.path(), &["mine", "--c"]).status.success());
     let mine = folder.path().join("mine");
     fs::write(mine.join("libmine.so"), "").expect("a file");
-    let program = "#!/bin/sh\ncase $* in *-s) echo \"Couldn't listen to port 15828\"; echo 'Error connect_ep: DAT_NOT_IMPLEMENTED' ;; esac\n";
+    // The script kills the server when the client has ended, so the client waits for what the server prints.
+    let program = "#!/bin/sh
+case $* in
+*-s) echo \"Couldn't listen to port 15828\"; echo 'Error connect_ep: DAT_NOT_IMPLEMENTED' ;;
+*) until grep -q DAT_NOT_IMPLEMENTED dtest-server.log; do sleep 0.01; done ;;
+esac
+";
     let path = folder.path().join("dtest");
     fs::write(&path, program).expect("a file");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("rights");
