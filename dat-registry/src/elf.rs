@@ -10,6 +10,9 @@ const LARGEST: u64 = 512 << 20;
 /// Bytes at the beginning of a file that have its headers; all linkers put them there.
 const HEADERS: u64 = 4096;
 
+/// First bytes of an ELF file.
+const MAGIC: &[u8] = b"\x7fELF";
+
 /// The kind of machine that an object is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
@@ -76,12 +79,12 @@ pub enum ElfError {
     /// The file is something else.
     #[error("is no shared object (no ELF header)")]
     NotElf,
-    /// The file ends before what has to be mapped: a copy that was interrupted.
-    #[error("is cut off: it has {has} bytes, and its header tells of {wants}; copy it again")]
+    /// The file ends in its headers, or before what has to be mapped: a copy that was interrupted.
+    #[error("is cut off: it has {has} bytes, and {wants} are needed; copy it again")]
     CutOff {
         /// Bytes of the file.
         has: usize,
-        /// End of the last segment.
+        /// End of the header, or of the last segment.
         wants: usize,
     },
 }
@@ -110,10 +113,13 @@ impl Object {
     }
 
     fn parse(bytes: Vec<u8>) -> Result<Self, ElfError> {
-        let header = bytes.get(..20).ok_or(ElfError::NotElf)?;
-        if !header.starts_with(b"\x7fELF") {
+        // An empty file is the beginning of one, too.
+        if !MAGIC.starts_with(&bytes[..bytes.len().min(MAGIC.len())]) {
             return Err(ElfError::NotElf);
         }
+        let wants = if bytes.get(4) == Some(&1) { 52 } else { 64 };
+        let has = bytes.len();
+        let header = bytes.get(..wants).ok_or(ElfError::CutOff { has, wants })?;
         let little = header[5] == 1;
         let code = [header[18], header[19]];
         let machine = Machine {
@@ -136,7 +142,7 @@ impl Object {
         }
     }
 
-    /// Returns the end of the last loaded segment in the file; `None` if the segments cannot be read.
+    /// Returns the end of the last loaded segment in the file, or of their table; `None` if the table cannot be found.
     fn end_of_segments(&self) -> Option<usize> {
         if self.machine.bits != 64 {
             return None;
@@ -153,7 +159,7 @@ impl Object {
             let is_mapped = self.number(header, 4)? == 1 && length > 0;
             is_mapped.then_some(self.number(header + 8, 8)? + length)
         });
-        ends.max()
+        ends.chain([headers + count * entry]).max()
     }
 
     /// Returns the machine that the object is for.
@@ -265,6 +271,20 @@ mod tests {
             cut_off.to_string().contains("it has 1000 bytes"),
             "{cut_off}"
         );
+        // The magic number, the header and the table of segments are cut off in the same way.
+        for length in [0, 3, 4, 19, 20, 63, 64, 200] {
+            fs::write(&library, &other[..length]).unwrap();
+            let refused = [
+                Object::read(&library).unwrap_err(),
+                Object::check_length(&library).unwrap_err(),
+            ];
+            for error in refused {
+                assert!(
+                    matches!(error, ElfError::CutOff { has, wants } if has == length && wants > has),
+                    "{length}: {error}"
+                );
+            }
+        }
         fs::write(&library, &other[..other.len() - 64]).unwrap();
         assert!(Object::read(&library).is_ok());
         other[18..20].copy_from_slice(&243_u16.to_ne_bytes());

@@ -43,7 +43,8 @@ Environment:
   DAT_LOG        off, error, warn, info, debug or trace: the libraries' messages on standard error
 
 Exit status:
-  0 if all is well (dat list: if an entry is usable), 1 if something is wrong, 2 for a wrong command line, 141 if the reader of the output goes away.";
+  0 if all is well (dat list: if an entry is usable), 1 if something is wrong, 2 for a wrong command line, 3 if dat conform could test \
+nothing, 141 if the reader of the output goes away; dat fault and dat trace: the program's.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

@@ -284,6 +284,19 @@ fn a_check_takes_the_files_of_a_configuration_together() {
     assert!(examined.contains("dat check"), "{examined}");
 }
 
+/// With the entries of both, a file would be named twice in messages about what it lacks.
+#[test]
+fn a_file_that_is_named_by_another_path_is_read_once() {
+    let filter = "f u2.0 threadsafe default libdat-provider-filter.so.2 dapl.2.0 \"filter=trace inner=none\" \"\"\n";
+    let (dir, path) = conf(filter);
+    let other = dir.path().join("link.conf");
+    std::os::unix::fs::symlink(&path, &other).expect("a link");
+    let checked = dat(&["check", other.to_str().expect("text")], &path);
+    let text = out(&checked);
+    assert!(text.contains("link.conf has no IA \"none\""), "{text}");
+    assert!(!text.contains("/dat.conf"), "{text}");
+}
+
 #[test]
 fn an_ia_that_this_machine_cannot_have_is_not_usable_and_equal_faults_are_one_line() {
     let line = |ia: &str, library: &str, params: &str| {
@@ -469,6 +482,8 @@ fn pages_and_errors_of_the_command_line() {
     assert_eq!(done.status.code(), Some(2));
     assert!(err(&done).contains("'list'"), "{}", err(&done));
     assert!(out(&dat(&["--version"], &path)).starts_with("dat 0."));
+    let help = out(&dat(&["--help"], &path));
+    assert!(help.contains("3 if dat conform"), "{help}");
     let done = dat(&["info", "nothing"], &path);
     assert_eq!(done.status.code(), Some(1));
     assert!(

@@ -304,7 +304,7 @@ impl Holder {
                         }
                         Response::KeepPort(port) => self.keep_port(member, port),
                         Response::Nothing => {}
-                        Response::Invalid => return self.forget(member),
+                        Response::NoMember => return self.forget(member),
                     }
                 }
                 Ok(Incoming::Closed) => return self.forget(member),

@@ -222,23 +222,27 @@ impl Member {
         let connection = self.connection.as_fd();
         let shared = self.shared_socket.as_ref();
         let (length, shared_socket) = fork::while_changing_descriptors(|| {
-            Ok::<_, io::Error>(match packets::receive(connection, buffer, wants)? {
-                Incoming::Empty | Incoming::Closed => (None, None),
-                Incoming::Packet(length, with) if with.is_empty() => (Some(length), None),
-                Incoming::Packet(length, mut with)
-                    if FromHolder::decode(&buffer[..length]) == Some(FromHolder::Ring) =>
-                {
+            let (length, mut with) = match packets::receive(connection, buffer, wants)? {
+                Incoming::Empty | Incoming::Closed => return Ok((None, None)),
+                Incoming::Packet(length, with) => (length, with),
+            };
+            let packet = FromHolder::decode(&buffer[..length]);
+            let shared_socket = match packet {
+                _ if with.is_empty() => None,
+                Some(FromHolder::Welcome(_)) => {
+                    Some(SharedSocket::from_descriptors(with, self.local))
+                }
+                Some(FromHolder::Ring) => {
                     let map = with.swap_remove(0);
                     if let Some(shared) = shared {
                         shared.keep_ring(CloseOnFork::new(|| Ok(map))?);
                     }
-                    (Some(length), None)
+                    None
                 }
-                Incoming::Packet(length, with) => (
-                    Some(length),
-                    Some(SharedSocket::from_descriptors(with, self.local)),
-                ),
-            })
+                // Descriptors that a later release sends with other packets are closed.
+                _ => None,
+            };
+            Ok::<_, io::Error>((Some(length), shared_socket))
         })?;
         match shared_socket {
             Some(Ok(shared_socket)) => self.shared_socket = Some(Arc::new(shared_socket)),
@@ -337,6 +341,49 @@ mod tests {
         let member = Member::join(local, Trust::Own, &FormerShare::default()).unwrap();
         let holder = accept(listener.as_fd()).unwrap();
         (member, holder, listener)
+    }
+
+    /// What a holder of this release sends is taken, whatever comes before, behind or within it.
+    #[test]
+    fn a_member_of_a_later_holder_takes_what_it_knows() {
+        use crate::socket::Socket;
+
+        let (mut member, holder, _listener) = joined("127.77.11.3");
+        let socket = Socket::bind(member.local().ip(), 4791, 1 << 16).unwrap();
+        let shared = SharedSocket::new(Arc::new(socket)).unwrap();
+        let [port, lock] = shared.descriptors();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let null = null.as_raw_fd();
+        let send = |packet: &[u8], with: &[RawFd]| {
+            packets::send(holder.as_fd(), packet, with).unwrap();
+        };
+        let mut packet = Vec::new();
+        let mut longer = |packet_of: FromHolder<'_>| {
+            packet_of.encode(&mut packet);
+            [&packet[..], &[9; 30]].concat()
+        };
+        send(&[200; 40], &[null]);
+        send(&longer(FromHolder::Welcome(Some(0))), &[port, lock, null]);
+        let what = Destination::Slot(7);
+        member.pending.insert(what, None);
+        send(&longer(FromHolder::Answer(what, true)), &[null]);
+        send(&longer(FromHolder::Ring), &[null, null]);
+        let passed_on = FromHolder::Datagram {
+            from: "10.9.0.1:4791".parse().unwrap(),
+            ecn: 0,
+            datagram: &[7; 60],
+        };
+        passed_on.encode(&mut packet);
+        // Descriptors like the port's own are not taken with an unknown packet.
+        send(&[201], &[port, lock]);
+        send(&packet, &[]);
+        let mut buffer = [0; 1024];
+        let (_, _, datagram) = member.receive(&mut buffer).unwrap().unwrap();
+        assert_eq!(datagram, [7; 60]);
+        assert!(member.keeps_data_port);
+        assert_eq!(member.pending[&what], Some(true));
+        let taken = member.shared_socket().unwrap();
+        assert_eq!(taken.socket().local(), member.local());
     }
 
     /// Plays the holder until `done`: passes on as many datagrams as the connection takes, and grants the claim that comes as the number

@@ -16,8 +16,8 @@ pub enum Response {
     Nothing,
     /// Keep this UDP port of the member bound when it dies.
     KeepPort(u16),
-    /// Remove the member: its packet is invalid.
-    Invalid,
+    /// There is no such member.
+    NoMember,
 }
 
 /// The members of a holder, by number.
@@ -62,17 +62,21 @@ impl Members {
     /// Handles a packet of `member`.
     pub fn handle(&mut self, member: u64, packet: &[u8]) -> Response {
         let owner = Owner::Member(member);
-        match (self.users.get(&member), FromMember::decode(packet)) {
-            (Some(_), Some(FromMember::Hello)) => Response::Welcome,
-            (Some(uid), Some(FromMember::Claim(what))) => {
+        let Some(uid) = self.users.get(&member) else {
+            return Response::NoMember;
+        };
+        match FromMember::decode(packet) {
+            Some(FromMember::Hello) => Response::Welcome,
+            Some(FromMember::Claim(what)) => {
                 Response::Answer(what, self.registry.claim(what, owner, *uid))
             }
-            (Some(_), Some(FromMember::Release(what))) => {
+            Some(FromMember::Release(what)) => {
                 self.registry.release(what, owner);
                 Response::Nothing
             }
-            (Some(_), Some(FromMember::DataPort(port))) => Response::KeepPort(port),
-            _ => Response::Invalid,
+            Some(FromMember::DataPort(port)) => Response::KeepPort(port),
+            // A member of a later release would join again, and send it again, without an end.
+            None => Response::Nothing,
         }
     }
 
@@ -138,18 +142,21 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_handled_answered_or_invalid() {
+    fn a_packet_is_handled_answered_or_ignored() {
         let mut members = Members::default();
         let member = members.admit(0).unwrap();
         let hello = FromMember::Hello.encode();
         assert_eq!(members.handle(member, &hello), Response::Welcome);
-        assert_eq!(members.handle(member + 1, &hello), Response::Invalid);
+        assert_eq!(members.handle(member + 1, &hello), Response::NoMember);
         let what = Destination::Service(7);
         let claim = FromMember::Claim(what).encode();
         assert_eq!(members.handle(member, &claim), Response::Answer(what, true));
         assert_eq!(members.owner(what), Some(Owner::Member(member)));
-        assert_eq!(members.handle(member, &claim[1..]), Response::Invalid);
-        assert_eq!(members.handle(member + 1, &claim), Response::Invalid);
+        for unknown in [&claim[1..], &[0], &[5; 10], &[250; 64]] {
+            assert_eq!(members.handle(member, unknown), Response::Nothing);
+        }
+        assert_eq!(members.owner(what), Some(Owner::Member(member)));
+        assert_eq!(members.handle(member + 1, &claim), Response::NoMember);
         let release = FromMember::Release(what).encode();
         assert_eq!(members.handle(member, &release), Response::Nothing);
         assert_eq!(members.owner(what), None);

@@ -10,6 +10,12 @@
 //! | holder | answers a claim | 17, kind, number, 1: granted, 0: another process has it |
 //! | holder | sends the map of its socket's receive ring, as a descriptor, after packet 16 | 19 |
 //! | holder | forwards a datagram | 18, sender's address (16, IPv4 mapped), port (2), ECN, the datagram |
+//!
+//! Both ends may be of different releases, so neither ends a connection because of what it does not understand:
+//! * A packet of an unknown kind is ignored, with its descriptors, and so is a shorter packet than this table has.
+//! * Zeros are not checked. Bytes and descriptors beyond this table are ignored, but not in packet 18, which ends with the datagram.
+//!
+//! A later release may thus add packets, append to one, or use the zeros. A member that sends what the holder does not know gets no answer.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -116,19 +122,15 @@ impl FromMember {
         }
     }
 
-    /// Parses a packet; `None` for any other bytes.
+    /// Parses a packet; `None` for one that this release does not know.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        if bytes == Self::Hello.encode() {
-            return Some(Self::Hello);
-        }
-        if let [DATA_PORT, 0, 0, 0, 0, 0, 0, 0, high, low] = *bytes {
-            return Some(Self::DataPort(u16::from_be_bytes([high, low])));
-        }
-        let what = decode_destination(bytes).filter(|_| bytes.len() == MEMBER_PACKET)?;
+        let bytes: &[u8; MEMBER_PACKET] = bytes.first_chunk()?;
         match bytes[0] {
-            CLAIM => Some(Self::Claim(what)),
-            RELEASE => Some(Self::Release(what)),
+            HELLO => Some(Self::Hello),
+            DATA_PORT => Some(Self::DataPort(u16::from_be_bytes([bytes[8], bytes[9]]))),
+            CLAIM => decode_destination(bytes).map(Self::Claim),
+            RELEASE => decode_destination(bytes).map(Self::Release),
             _ => None,
         }
     }
@@ -168,12 +170,12 @@ impl FromHolder<'_> {
 }
 
 impl<'a> FromHolder<'a> {
-    /// Parses a packet; `None` for any other bytes.
+    /// Parses a packet; `None` for one that this release does not know.
     #[must_use]
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         match *bytes.first()? {
             WELCOME => Some(Self::Welcome(match *bytes {
-                [_, high, low] => Some(u16::from_be_bytes([high, low])),
+                [_, high, low, ..] => Some(u16::from_be_bytes([high, low])),
                 _ => None,
             })),
             ANSWER => {
@@ -251,7 +253,8 @@ mod tests {
                     *kind = first;
                 }
                 if let Some(said) = FromMember::decode(&bytes) {
-                    assert_eq!(said.encode(), *bytes);
+                    assert!(length >= MEMBER_PACKET);
+                    assert_eq!(FromMember::decode(&said.encode()), Some(said));
                 }
                 let _ = FromHolder::decode(&bytes);
             }
@@ -260,5 +263,33 @@ mod tests {
         assert_eq!(FromMember::decode(&slot[..9]), None);
         assert_eq!(FromHolder::decode(&[DATAGRAM; 19]), None);
         assert_eq!(FromHolder::decode(&[ANSWER; 10]), None);
+    }
+    /// A later release appends to packets, and writes where this one has zeros.
+    #[test]
+    fn longer_packets_are_read_as_far_as_they_are_known() {
+        let what = Destination::Slot(5);
+        for said in [
+            FromMember::Hello,
+            FromMember::Claim(what),
+            FromMember::Release(what),
+            FromMember::DataPort(7),
+        ] {
+            let longer = [&said.encode()[..], &[9; 200]].concat();
+            assert_eq!(FromMember::decode(&longer), Some(said));
+        }
+        let hello = [HELLO, 0, 0, 0, 1, 0, 0, 0, 0, 7];
+        assert_eq!(FromMember::decode(&hello), Some(FromMember::Hello));
+        let port = [DATA_PORT, 1, 2, 3, 4, 5, 6, 7, 0, 7];
+        assert_eq!(FromMember::decode(&port), Some(FromMember::DataPort(7)));
+        let mut bytes = Vec::new();
+        for said in [
+            FromHolder::Welcome(Some(7)),
+            FromHolder::Answer(what, true),
+            FromHolder::Ring,
+        ] {
+            said.encode(&mut bytes);
+            bytes.extend_from_slice(&[9; 200]);
+            assert_eq!(FromHolder::decode(&bytes), Some(said));
+        }
     }
 }

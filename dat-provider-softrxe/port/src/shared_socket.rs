@@ -40,7 +40,7 @@ impl SharedSocket {
         Ok(shared_socket)
     }
 
-    /// Takes the descriptors that a holder of the port of `local` sent.
+    /// Takes the descriptors that a holder of the port of `local` sent. Further ones, of a later release, are closed.
     ///
     /// # Errors
     /// `InvalidData` for other descriptors; as `open` on /proc/self/fd.
@@ -49,7 +49,10 @@ impl SharedSocket {
         local: SocketAddr,
     ) -> io::Result<Self> {
         let wrong = || io::Error::from(io::ErrorKind::InvalidData);
-        let [socket, shared]: [OwnedFd; 2] = descriptors.try_into().map_err(|_| wrong())?;
+        let mut descriptors = descriptors.into_iter();
+        let (Some(socket), Some(shared)) = (descriptors.next(), descriptors.next()) else {
+            return Err(wrong());
+        };
         let socket = CloseOnFork::new(|| Ok(socket))?;
         let shared = CloseOnFork::new(|| Ok(shared))?;
         let socket = Socket::adopt(socket)?;

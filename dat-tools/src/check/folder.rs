@@ -40,10 +40,12 @@ pub(super) fn notes(path: &Path, programs: &[Found]) -> Vec<String> {
             "note: of {name} programs do not read {others}: only *.conf and *.toml, and no hidden file"
         ));
     }
-    let real = |path: &Path| path.canonicalize().ok();
-    let is_read = programs
-        .iter()
-        .any(|found| found.path.parent().and_then(real) == real(path));
+    let is_read = programs.iter().any(|found| {
+        found
+            .path
+            .parent()
+            .is_some_and(|of| super::is_same(of, path))
+    });
     if !is_read {
         let files: Vec<String> = programs
             .iter()

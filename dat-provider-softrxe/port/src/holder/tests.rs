@@ -57,3 +57,32 @@ fn descriptors_of_ended_members_are_free_for_new_ones() {
     assert_eq!(admitted, 1, "one has ended, one is new");
     drop((first, second, third));
 }
+
+/// A member that is sent away joins again, and sends the same again.
+#[test]
+fn a_member_of_a_later_release_stays_and_is_answered() {
+    use crate::message::FromMember;
+
+    let ip = "127.61.9.9".parse().unwrap();
+    let socket = Socket::bind(ip, crate::ROCE_PORT, 1 << 16).unwrap();
+    let mut holder = Holder::for_all_users(ip, socket.into(), Quotas::default()).unwrap();
+    let member = connect_exact(Kind::Packets, &system_name(ip), Trust::Own).unwrap();
+    let what = Destination::Service(7);
+    let mut hello = FromMember::Hello.encode();
+    hello[5] = 1;
+    let claim = [&FromMember::Claim(what).encode()[..], &[9; 200]].concat();
+    for packet in [&[5][..], &[250; 300], &hello, &claim] {
+        packets::send(member.as_fd(), packet, &[]).unwrap();
+        holder.poll_members();
+    }
+    let mut answers = Vec::new();
+    let mut buffer = [0; 64];
+    while let Incoming::Packet(length, _) =
+        packets::receive(member.as_fd(), &mut buffer, false).unwrap()
+    {
+        let answer = FromHolder::decode(&buffer[..length]).unwrap();
+        answers.push(format!("{answer:?}"));
+    }
+    let expected = [FromHolder::Welcome(Some(0)), FromHolder::Answer(what, true)];
+    assert_eq!(answers, expected.map(|answer| format!("{answer:?}")));
+}
