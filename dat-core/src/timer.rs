@@ -16,8 +16,13 @@ use crate::reserve::has_thread_room;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// When a job is due, and its number, which orders jobs that are due at the same time.
+/// When a job is due by [`Queue::now`], and its number, which orders jobs that are due at the same time.
 type Key = (Instant, u64);
+
+/// Longest sleep of the thread while jobs wait. A stop of the process costs a job at most so much of its time.
+const TICK: Duration = Duration::from_secs(1);
+/// A sleep that lasted so much longer than was asked for shows that the process did not run.
+const STOPPED: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 struct Queue {
@@ -25,12 +30,28 @@ struct Queue {
     count: u64,
     thread: Option<JoinHandle<()>>,
     stopping: bool,
+    /// Time for which the process did not run: it was stopped, or its virtual machine was. No peer could reach it then, and a peer on the
+    /// same host did not run either, so it does not count as time in which no answer came.
+    lost: Duration,
 }
 
 impl Queue {
     /// Returns when the first job is due.
     fn next(&self) -> Option<Instant> {
         self.jobs.keys().next().map(|(due, _)| *due)
+    }
+
+    /// Returns the time, without that for which the process did not run.
+    fn now(&self) -> Instant {
+        let now = Instant::now();
+        now.checked_sub(self.lost).unwrap_or(now)
+    }
+
+    /// Records that the thread slept for `slept` when it asked for `asked`.
+    fn slept(&mut self, asked: Duration, slept: Duration) {
+        if slept >= asked + STOPPED {
+            self.lost += slept;
+        }
     }
 }
 
@@ -113,7 +134,7 @@ fn enqueue(delay: Duration, job: Job) -> Key {
     let timer = timer();
     let mut queue = lock(&timer.queue);
     queue.count += 1;
-    let now = Instant::now();
+    let now = queue.now();
     // A time that the clock cannot represent is never reached.
     let due = now
         .checked_add(delay)
@@ -161,15 +182,20 @@ fn run() {
     while !queue.stopping {
         let left = queue
             .next()
-            .map(|due| due.saturating_duration_since(Instant::now()));
+            .map(|due| due.saturating_duration_since(queue.now()));
         queue = match left {
             None => {
                 let woken = timer.changed.wait(queue);
                 woken.unwrap_or_else(PoisonError::into_inner)
             }
             Some(left) if !left.is_zero() => {
-                let woken = timer.changed.wait_timeout(queue, left);
-                woken.unwrap_or_else(PoisonError::into_inner).0
+                let (begin, asked) = (Instant::now(), left.min(TICK));
+                let woken = timer.changed.wait_timeout(queue, asked);
+                let (mut queue, result) = woken.unwrap_or_else(PoisonError::into_inner);
+                if result.timed_out() {
+                    queue.slept(asked, begin.elapsed());
+                }
+                queue
             }
             Some(_) => {
                 let first = queue.jobs.pop_first();
@@ -217,6 +243,24 @@ mod tests {
         run_soon(move || send.send(()).unwrap());
         assert_eq!(recv.recv_timeout(Duration::from_secs(10)), Ok(()));
     }
+
+    #[test]
+    fn time_for_which_the_process_did_not_run_does_not_count() {
+        let mut queue = Queue::default();
+        let begin = Instant::now();
+        let due = begin + Duration::from_secs(10);
+        queue.slept(TICK, Duration::from_millis(1900));
+        assert_eq!(queue.lost, Duration::ZERO, "a busy machine");
+        // The machine's clock went on by an hour while the process was stopped: it is as if it had not.
+        let stop = Duration::from_secs(3600);
+        queue.slept(TICK, stop);
+        let left = |queue: &Queue| due.saturating_duration_since(queue.now());
+        assert!(left(&queue) > due - begin);
+        assert!(begin.elapsed() < stop);
+        queue.slept(Duration::from_millis(20), stop);
+        assert_eq!(queue.lost, 2 * stop);
+    }
+
     #[test]
     fn a_job_that_is_given_up_is_dropped_at_once() {
         let (send, recv) = mpsc::channel::<()>();

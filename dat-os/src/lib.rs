@@ -8,6 +8,7 @@
 //! | [`eventfd`], [`poll_set`], [`timerfd`], [`descriptor`] | eventfd(2), epoll(7), timerfd_create(2), fcntl(2) |
 //! | [`netdev`] | getifaddrs(3) |
 //! | [`mutex`] | a mutex of the standard library, whatever panicked |
+//! | [`discard`] | madvise(2): memory that is given back |
 //! | [`held_stderr`] | memfd_create(2), dup2(2) |
 //! | [`fork`], [`close_on_fork`], [`signals`] | pthread_atfork(3), pthread_sigmask(3), kill(2) |
 //! | [`schedule`], [`clock`] | sched_setattr(2), prctl(2), getrusage(2), clock_gettime(2) |
@@ -28,6 +29,7 @@ pub mod cancel;
 pub mod clock;
 pub mod close_on_fork;
 pub mod descriptor;
+pub mod discard;
 pub mod eventfd;
 pub mod fork;
 pub mod held_stderr;

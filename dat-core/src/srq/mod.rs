@@ -379,6 +379,8 @@ impl<T: Transport> Srq<T> {
         let parts = (inner.queue.take(), inner.claim.take(), inner.pz.take());
         inner.low_watermark = None;
         drop(inner);
+        // No post takes a slot from here on.
+        self.slots.discard();
         // The queue is dropped before the claim on its protection zone.
         drop(parts.0);
         drop(parts.1);

@@ -12,7 +12,8 @@ pub(super) const MAX_SLOTS: u32 = 1 << 20;
 /// locks of EVDs).
 #[derive(Default)]
 pub(super) struct Slots {
-    /// Chunks of slots; chunk `n` holds `MIN_SLOTS << n` of them. A chunk is allocated once and kept.
+    /// Chunks of slots; chunk `n` holds `MIN_SLOTS << n` of them. A chunk is allocated once and kept, as threads read it without a lock;
+    /// [`Slots::discard`] gives back its memory.
     chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
     /// Number of slots that exist.
     made: AtomicU32,
@@ -26,14 +27,12 @@ const CHUNKS: usize = 15;
 /// Number of slots in the first chunk.
 const MIN_SLOTS: usize = if cfg!(all(loom, test)) { 2 } else { 64 };
 
-#[derive(Default)]
-struct Slot {
-    cookie: AtomicU64,
-    /// Next free slot + 1; [`TAKEN`] while outstanding.
-    next: AtomicU32,
-}
+/// The cookie, and the next free slot + 1, or [`TAKEN`] while outstanding. Zeros are a slot that is not outstanding.
+type Slot = [AtomicU64; 2];
+const COOKIE: usize = 0;
+const NEXT: usize = 1;
 
-const TAKEN: u32 = u32::MAX;
+const TAKEN: u64 = u32::MAX as u64;
 
 impl Slots {
     /// Empties the slots and makes at least `count` of them.
@@ -80,6 +79,15 @@ impl Slots {
         Ok(())
     }
 
+    /// Gives back the memory of the slots of a freed queue. A thread that still releases one finds it free, or releases it in vain; the next
+    /// [`Slots::open`] writes them all.
+    pub(super) fn discard(&self) {
+        #[cfg(not(all(loom, test)))]
+        for slots in self.chunks.iter().filter_map(OnceLock::get) {
+            dat_os::discard::discard(slots);
+        }
+    }
+
     fn slot(&self, number: u32) -> Option<&Slot> {
         let (chunk, offset) = place(number);
         self.chunks.get(chunk)?.get()?.get(offset)
@@ -94,14 +102,14 @@ impl Slots {
             let free = self.free.load(Ordering::Acquire);
             let number = (free as u32).checked_sub(1)?;
             let slot = self.slot(number)?;
-            let rest = change(free, slot.next.load(Ordering::Relaxed));
+            let rest = change(free, slot[NEXT].load(Ordering::Relaxed) as u32);
             if self
                 .free
                 .compare_exchange_weak(free, rest, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
             {
-                slot.cookie.store(cookie, Ordering::Relaxed);
-                slot.next.store(TAKEN, Ordering::Release);
+                slot[COOKIE].store(cookie, Ordering::Relaxed);
+                slot[NEXT].store(TAKEN, Ordering::Release);
                 self.taken.fetch_add(1, Ordering::AcqRel);
                 return Some(number);
             }
@@ -112,10 +120,10 @@ impl Slots {
         let slot = self.slot(number)?;
         // A slot may be released twice by a fault, even after it was taken again. The exchange lets one release through;
         // so the cookie is read after it.
-        slot.next
+        slot[NEXT]
             .compare_exchange(TAKEN, 0, Ordering::AcqRel, Ordering::Relaxed)
             .ok()?;
-        let cookie = slot.cookie.load(Ordering::Relaxed);
+        let cookie = slot[COOKIE].load(Ordering::Relaxed);
         self.push(number, slot);
         self.taken.fetch_sub(1, Ordering::AcqRel);
         Some(cookie)
@@ -124,7 +132,7 @@ impl Slots {
     fn push(&self, number: u32, slot: &Slot) {
         let mut free = self.free.load(Ordering::Relaxed);
         loop {
-            slot.next.store(free as u32, Ordering::Relaxed);
+            slot[NEXT].store(free & TAKEN, Ordering::Relaxed);
             let first = change(free, number + 1);
             match self
                 .free
@@ -186,6 +194,21 @@ mod tests {
         assert_eq!(slots.release(1 << 29), None);
         slots.open(10).unwrap();
         assert_eq!((slots.taken(), slots.release(numbers[7])), (0, None));
+    }
+
+    #[test]
+    fn slots_whose_memory_was_given_back_are_opened_again() {
+        let slots = Slots::default();
+        slots.open(5000).unwrap();
+        let numbers: Vec<_> = (0..5000).map(|c| slots.take(c).unwrap()).collect();
+        slots.discard();
+        // A completion that another thread still takes.
+        let last = *numbers.last().unwrap();
+        assert!(matches!(slots.release(last), None | Some(4999)));
+        slots.open(5000).unwrap();
+        assert_eq!(slots.taken(), 0);
+        let all: HashSet<_> = (0..5000).map(|c| slots.take(c).unwrap()).collect();
+        assert_eq!(all.len(), 5000);
     }
 
     #[test]

@@ -7,6 +7,9 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Time(u64);
 
+/// How much later than it was due a deadline is handled after a stop of the process. A busy machine delays it less.
+const STOPPED: Duration = Duration::from_secs(1);
+
 impl Time {
     /// The epoch.
     pub const ZERO: Self = Self(0);
@@ -30,6 +33,13 @@ impl Time {
         let nanos = span.as_secs().saturating_mul(1_000_000_000);
         let nanos = nanos.saturating_add(span.subsec_nanos() as u64);
         self.0.saturating_sub(earlier.0) < nanos
+    }
+
+    /// Returns true if a deadline is handled at `self` that was due at `due`, so long before that this process was stopped meanwhile. No
+    /// peer could reach it then: what is due counts as a silence of the peer only when it is due the next time.
+    #[must_use]
+    pub(crate) const fn is_after_stop(self, due: Self) -> bool {
+        !self.is_within(STOPPED, due)
     }
 
     /// Returns the time since `earlier`; zero if `earlier` is later.

@@ -215,10 +215,9 @@ impl PendingRequests {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// Returns a request whose deadline has passed.
-    pub(crate) fn expired(&self, now: Time) -> Option<u32> {
-        let (at, id) = self.deadlines.first()?;
-        (*at <= now).then_some(*id)
+    /// Returns a request whose deadline has passed, and the deadline.
+    pub(crate) fn expired(&self, now: Time) -> Option<(Time, u32)> {
+        self.deadlines.first().copied().filter(|(at, _)| *at <= now)
     }
 }
 
@@ -347,7 +346,7 @@ mod tests {
             (Some(at(200)), None)
         );
         for (now, id) in [(200, 2), (250, 1), (300, 3)] {
-            assert_eq!(pending.expired(at(now)), Some(id));
+            assert_eq!(pending.expired(at(now)), Some((at(now), id)));
             pending.remove(id);
         }
         assert_eq!(pending.deadline(), None);

@@ -86,18 +86,19 @@ impl KeepAlive {
         if busy {
             self.probe = None;
         }
-        match &mut self.probe {
-            Some(probe) if probe.due.is_some_and(|due| due <= now) => {
-                if probe.unanswered >= probe.retries {
-                    return Outcome::Dead;
-                }
-                probe.unanswered += 1;
-                probe.unsent = true;
-                probe.due = Some(now + retransmission(first, probe.unanswered));
-                Outcome::Probe
+        let due = self.deadline().filter(|due| *due <= now);
+        let (Some(probe), Some(due)) = (&mut self.probe, due) else {
+            return Outcome::Wait;
+        };
+        if !now.is_after_stop(due) {
+            if probe.unanswered >= probe.retries {
+                return Outcome::Dead;
             }
-            _ => Outcome::Wait,
+            probe.unanswered += 1;
         }
+        probe.unsent = true;
+        probe.due = Some(now + retransmission(first, probe.unanswered));
+        Outcome::Probe
     }
 }
 

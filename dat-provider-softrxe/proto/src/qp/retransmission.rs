@@ -77,9 +77,9 @@ impl Qp {
             }
             return;
         }
-        if r.deadline().is_none_or(|timer| timer > cx.now) {
+        let Some(due) = r.deadline().filter(|due| *due <= cx.now) else {
             return;
-        }
+        };
         if r.is_awaited(progress) {
             r.retries = 0;
             r.restart_timer(cx.now, first);
@@ -90,12 +90,14 @@ impl Qp {
             self.fail_head(cx, status);
             return;
         }
-        if r.retries >= r.path.retry_count {
-            self.fail_head(cx, Status::RetryExceeded);
-            return;
-        }
         let earlier = r.retries;
-        r.retries += 1;
+        if !cx.now.is_after_stop(due) {
+            if r.retries >= r.path.retry_count {
+                self.fail_head(cx, Status::RetryExceeded);
+                return;
+            }
+            r.retries += 1;
+        }
         if r.path.lossless {
             r.restart_timer(cx.now, first);
             return;

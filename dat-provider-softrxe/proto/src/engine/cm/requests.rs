@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::super::Engine;
 use super::super::timers::Owner;
-use crate::cm::connection::request_lifetime;
+use crate::cm::connection::{request_lifetime, request_lifetime_after_mra};
 use crate::cm::pending::Admission;
 use crate::cm::state::{Input, State};
 use crate::memory::Memory;
@@ -60,7 +60,13 @@ impl<M: Memory> Engine<M> {
             return;
         }
         self.pending_armed = None;
-        while let Some(id) = self.cm.pending.expired(now) {
+        while let Some((due, id)) = self.cm.pending.expired(now) {
+            if now.is_after_stop(due) {
+                // A peer that was stopped with this process repeats the request when it goes on, after an MRA late.
+                let deadline = now + request_lifetime_after_mra();
+                self.cm.pending.wait_until(id, deadline);
+                continue;
+            }
             if self.drop_request(now, id) {
                 self.out.counters.requests_expired += 1;
             }

@@ -167,12 +167,13 @@ impl<M: Memory> Engine<M> {
         if r.due != Some(at) {
             return;
         }
-        if r.repeated >= retries || r.until.is_some_and(|until| until <= now) {
+        let counts = !now.is_after_stop(at);
+        if counts && r.repeated >= retries || r.until.is_some_and(|until| until <= now) {
             self.raise(id, CmEventKind::TimedOut);
             self.cm.remove_resolution(id);
             return;
         }
-        r.repeated += 1;
+        r.repeated += u8::from(counts);
         let due = now + pause(retry, r.repeated);
         r.due = Some(due);
         if let Some(last) = r.last.clone() {

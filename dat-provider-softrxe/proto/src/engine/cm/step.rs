@@ -315,11 +315,12 @@ impl<M: Memory> Engine<M> {
             self.set_due(id, due);
             return;
         }
-        if !c.state.repeats() || c.repeated >= retries {
+        let counts = !now.is_after_stop(due);
+        if !c.state.repeats() || counts && c.repeated >= retries {
             self.cm_step(now, id, Input::GiveUp);
             return;
         }
-        c.repeated += 1;
+        c.repeated += u8::from(counts);
         let due = now + pause(retry, c.repeated);
         let asks = c.state == State::RepSent && !c.affords(MAD_DATAGRAM + PROBE_ALLOWANCE);
         self.set_due(id, due);

@@ -1,0 +1,91 @@
+//! Processes that are stopped and go on: the time for which a process did not run is no silence of its peer.
+
+mod common;
+
+use std::time::Duration;
+
+use common::memory::ALL;
+use common::pair::Pair;
+use softrxe_proto::{CmEventKind, Op, SendRequest, Status, service_id};
+
+const SECOND: Duration = Duration::from_secs(1);
+const STOP: Duration = Duration::from_secs(60);
+
+/// The peer is stopped first, and this side when all repetitions but the answer to the last one are over. Both go on at once.
+#[test]
+fn a_request_whose_last_repetition_could_not_be_answered_is_repeated() {
+    let mut pair = Pair::new("stopped");
+    let qpns = pair.connected();
+    let inbox = pair.sides[1].memory.register(vec![0; 8], ALL);
+    let local = pair.sides[0].memory.register(vec![7; 8], ALL);
+    pair.receive(1, qpns[1], 9, &[inbox]);
+    pair.faults.loss = 1000;
+    pair.post(0, qpns[0], &SendRequest::new(1, Op::Send, &[local]));
+    let used_up = |p: &mut Pair| p.sides[0].engine.counters().timeouts == 7;
+    assert!(pair.run_until(STOP, used_up));
+    pair.now += STOP;
+    pair.faults.loss = 0;
+    pair.run();
+    assert_eq!(pair.sides[0].completions[0].status, Status::Success);
+    assert_eq!(pair.sides[1].memory.bytes(&inbox), vec![7; 8]);
+}
+
+/// A peer that stays silent after the stop is gone.
+#[test]
+fn a_stop_does_not_keep_a_request_to_a_dead_peer() {
+    let mut pair = Pair::new("stopped_dead");
+    let qpns = pair.connected();
+    let local = pair.sides[0].memory.register(vec![7; 8], ALL);
+    pair.faults.loss = 1000;
+    pair.post(0, qpns[0], &SendRequest::new(1, Op::Send, &[local]));
+    pair.run_until(SECOND, |_| false);
+    pair.now += STOP;
+    let ended = |p: &mut Pair| !p.sides[0].completions.is_empty();
+    assert!(pair.run_until(20 * SECOND, ended));
+    assert_eq!(pair.sides[0].completions[0].status, Status::RetryExceeded);
+}
+
+/// The consumer answers after the stop, before the client repeats its request.
+#[test]
+fn a_request_that_waits_for_the_consumer_outlives_a_stop() {
+    let mut pair = Pair::new("stopped_request");
+    let service = service_id::tcp(21);
+    pair.sides[1].engine.listen(service).unwrap();
+    let qpn = pair.sides[0].qp();
+    pair.call(qpn, service);
+    assert!(pair.run_until(SECOND, |p| !p.sides[1].events.is_empty()));
+    pair.now += STOP;
+    assert!(pair.step());
+    let theirs = pair.sides[1].qp();
+    pair.answer(theirs);
+    assert!(pair.run_until(SECOND, |p| !p.sides[0].events.is_empty()));
+    let answered = pair.sides[0].cm_event().kind;
+    assert!(
+        matches!(answered, CmEventKind::Established(_)),
+        "{answered:?}"
+    );
+}
+
+/// All repetitions of a request to connect but the answer to the last one are over.
+#[test]
+fn an_attempt_is_repeated_after_a_stop() {
+    let mut pair = Pair::new("stopped_attempt");
+    let service = service_id::tcp(21);
+    pair.sides[1].engine.listen(service).unwrap();
+    let qpn = pair.sides[0].qp();
+    pair.faults.loss = 1000;
+    let sent = pair.sent;
+    pair.call(qpn, service);
+    assert!(pair.run_until(STOP, |p| p.sent == sent + 10));
+    pair.now += STOP;
+    pair.faults.loss = 0;
+    assert!(pair.run_until(5 * SECOND, |p| !p.sides[1].events.is_empty()));
+    let theirs = pair.sides[1].qp();
+    pair.answer(theirs);
+    assert!(pair.run_until(SECOND, |p| !p.sides[0].events.is_empty()));
+    let answered = pair.sides[0].cm_event().kind;
+    assert!(
+        matches!(answered, CmEventKind::Established(_)),
+        "{answered:?}"
+    );
+}
