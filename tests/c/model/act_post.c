@@ -4,6 +4,7 @@
 #include "posts.h"
 #include "random.h"
 #include "report.h"
+#include "rxe.h"
 #include "segments.h"
 #include "stale_keys.h"
 
@@ -242,11 +243,14 @@ void post_request(int node)
     post = new_post(random_kind(), ep);
     if (!choose_request(post))
         return;
+    if (post->outcome == REFUSED && rxe_has_no_segments(post))
+        post->outcome = ANY;
     post->suppressed = chance(20);
     post->immediate = (uint32_t)random_word();
     if (post->suppressed)
         flags |= DAT_COMPLETION_SUPPRESS_FLAG;
-    if (chance(10))
+    post->fenced = chance(10);
+    if (post->fenced)
         flags |= DAT_COMPLETION_BARRIER_FENCE_FLAG;
     if (chance(10))
         flags |= DAT_COMPLETION_SOLICITED_WAIT_FLAG;
