@@ -156,7 +156,9 @@ static bool choose_remote(struct post *post, int right, bool target, uint64_t le
          wrong ? "wrong" : "right");
     if (right == REMOTE_ATOMIC && access.range.start % 8 != 0)
         post->outcome = ANY;
-    if (wrong && length > 0)
+    if (wrong && rxe_ignores_range_of(access.of))
+        post->outcome = ANY;
+    else if (wrong && length > 0)
         refuse(post, DAT_DTO_ERR_REMOTE_ACCESS);
     else if (wrong)
         post->outcome = ANY;

@@ -11,6 +11,12 @@ bool rxe_may_refuse_bind(const struct post *bind, const struct post *former)
                        (former && former->progress == OUTSTANDING && former->ep != bind->ep));
 }
 
+/* check_rkey() of rxe_resp.c compares the range with that of the region, and not with that of the window. */
+bool rxe_ignores_range_of(const struct object *one)
+{
+    return run.rxe && one && one->kind == RMR;
+}
+
 /* The provider has the driver library copy up to 64 bytes into the request: then nobody looks at the key (`inline` of docs/ia_params.md). */
 bool rxe_has_no_segments(const struct post *post)
 {

@@ -7,6 +7,9 @@
 /* Returns whether a bind may fail; `former` is the bind before it of the same RMR, or NULL. */
 bool rxe_may_refuse_bind(const struct post *bind, const struct post *former);
 
+/* Returns whether a request with the key of the LMR or RMR, for bytes beyond it, may succeed. */
+bool rxe_ignores_range_of(const struct object *one);
+
 /* Returns whether a request may succeed in spite of a wrong segment. */
 bool rxe_has_no_segments(const struct post *post);
 
