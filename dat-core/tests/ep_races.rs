@@ -4,6 +4,8 @@
 
 mod pair;
 
+use std::sync::Weak;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -241,6 +243,60 @@ fn posts_during_a_disconnect_complete_behind_earlier_ones() {
     assert_eq!(flushed(client.request), Vec::from_iter(0..17));
     assert_eq!(flushed(client.recv), Vec::from_iter(100..117));
     assert_eq!(wait(client.conn), connection(E::Disconnected, from));
+}
+
+/// An endpoint with one EVD, whose connection ends before the device flushes what is outstanding.
+fn ended_before_the_flush(qual: u64) -> (&'static Ep<Fake>, &'static Evd<Fake>, Side) {
+    let (client, server) = (Side::open(), Side::open());
+    let streams = EvdFlags::DTO | EvdFlags::CONNECTION;
+    let evd = Evd::create(client.ia, 64, None, streams).unwrap();
+    let parts = EpParts {
+        recv_evd: Some(evd),
+        request_evd: Some(evd),
+        connect_evd: Some(evd),
+        ..client.parts()
+    };
+    let from = Ep::create(client.ia, parts, Some(&attr(16, 16))).unwrap();
+    let client = Side {
+        conn: evd,
+        ..client
+    };
+    join(&client, from, &server, server.ep(), qual);
+    let none = CompletionFlags::empty();
+    client.hold(true);
+    from.post_recv(&[], 100, none).unwrap();
+    from.post_send(&[], 0, none).unwrap();
+    client.adapter().flushes_late.store(true, Ordering::Relaxed);
+    from.disconnect(Close::Abrupt).unwrap();
+    assert_eq!(from.status().0, EpState::Disconnected);
+    (from, evd, client)
+}
+
+/// The device flushes a while after the disconnect: the completions precede the event all the same.
+#[test]
+fn a_late_flush_precedes_the_event_of_the_end() {
+    let (from, evd, client) = ended_before_the_flush(866);
+    thread::sleep(Duration::from_millis(5));
+    assert_eq!(all(evd), []);
+    let qps = client.adapter().qps.lock().clone();
+    qps.iter()
+        .filter_map(Weak::upgrade)
+        .for_each(|qp| qp.flush());
+    for cookie in [0, 100] {
+        let dto = dto(wait(evd));
+        assert_eq!((dto.cookie, dto.status), (cookie, DtoStatus::Flushed));
+    }
+    assert_eq!(wait(evd), connection(E::Disconnected, from));
+}
+
+/// The device flushes nothing: the event comes late. A reset does not wait for it, and posts it.
+#[test]
+fn the_event_of_the_end_comes_without_a_flush() {
+    let (from, evd, _client) = ended_before_the_flush(867);
+    assert_eq!(wait(evd), connection(E::Disconnected, from));
+    let (from, evd, _client) = ended_before_the_flush(868);
+    from.reset().unwrap();
+    assert_eq!(all(evd), [connection(E::Disconnected, from)]);
 }
 
 /// dat_ep_free while another thread disconnects: no event names the dead endpoint.

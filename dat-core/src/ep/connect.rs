@@ -67,7 +67,12 @@ pub(super) struct Connection<T: Transport> {
     posting: bool,
 }
 
-/// Event that waits for the end of a teardown.
+/// Time after which core looks first whether a device has flushed a queue pair, and whose double it waits before it looks again.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+/// Longest of these times: after a second the event is posted although completions are missing, as where the device is gone.
+const LAST_LOOK: Duration = Duration::from_millis(512);
+
+/// Event that waits for the end of a teardown, or of the flush.
 pub(super) struct Held {
     /// Generation of the connection.
     generation: u32,
@@ -127,6 +132,21 @@ impl<T: Transport> Connection<T> {
         let valid = |feed: &Option<Feed<T>>| feed.as_ref().filter(|f| f.valid()).map(Feed::evd);
         let (requests, receives) = (valid(&self.request_feed), valid(&self.recv_feed));
         [requests, receives, self.internal_evd.0]
+    }
+
+    /// Returns the EVD of the connection events, if it also has completions of the endpoint.
+    fn shared_evd(&self) -> Option<&'static Evd<T>> {
+        let connect = self
+            .connect_feed
+            .as_ref()
+            .filter(|feed| feed.valid())?
+            .evd();
+        let is_shared =
+            |evd: &Option<&'static Evd<T>>| evd.is_some_and(|evd| std::ptr::eq(evd, connect));
+        [self.parts.recv_evd, self.parts.request_evd]
+            .iter()
+            .any(is_shared)
+            .then_some(connect)
     }
 }
 
@@ -403,12 +423,15 @@ impl<T: Transport> Ep<T> {
                 event,
                 was_connected,
             });
+            let token = self.head.token(self.index());
+            let shared = side.shared_evd();
             // Unlocked, because the transport may take its time. The completions that it flushes come before the
             // event.
             drop(side);
             destroy_peers::<T>(&ended);
             if tears_down {
                 T::disconnect(&checkout.qp);
+                shared.into_iter().for_each(Evd::gather);
             }
             let Some(back) = self.check_in(&checkout) else {
                 return;
@@ -417,6 +440,15 @@ impl<T: Transport> Ep<T> {
             let held = side.held.take_if(|held| held.generation == generation);
             if event.is_some() && held.is_none() {
                 // dat_ep_reset of another thread has posted it.
+                return;
+            }
+            if let Some(held) = held
+                && was_connected
+                && self.is_flush_due(&side)
+            {
+                side.held = Some(held);
+                drop(side);
+                Self::post_when_flushed(token, FIRST_LOOK);
                 return;
             }
         }
@@ -431,8 +463,8 @@ impl<T: Transport> Ep<T> {
         }
     }
 
-    /// Posts the event of a teardown that is in progress in another thread, for dat_ep_reset: it must not follow the events of the
-    /// next connection. Returns the lock again.
+    /// Posts the event that waits for the end of a teardown in another thread, or of the flush. dat_ep_reset does not wait for these: the
+    /// event must not follow those of the next connection. Returns the lock again.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` if the endpoint was freed meanwhile.
@@ -446,6 +478,42 @@ impl<T: Transport> Ep<T> {
             self.announce_srq_drained();
         }
         self.lock_alive()
+    }
+
+    /// Returns true if the queue pair, which has ended, owes the EVD of the connection events a completion. A device flushes a while after the
+    /// call that has it flush: rdma_rxe in a tasklet. Suppressed requests do not count, because they may have succeeded.
+    fn is_flush_due(&self, side: &Connection<T>) -> bool {
+        let Some(shared) = side.shared_evd() else {
+            return false;
+        };
+        self.send.lock().owes(shared, &self.request_ring)
+            || self.recv.lock().owes(shared, &self.recv_ring)
+    }
+
+    /// Posts the event that is held back for the connection `token` when the device has flushed all, `delay` from now at the earliest.
+    fn post_when_flushed(token: Token, delay: Duration) {
+        timer::after(delay, move || {
+            let present = || {
+                let ep = Self::of_connection(token)?;
+                let side = ep.lock_alive().ok()?;
+                // Checked again under the lock.
+                (ep.head.token(token.index()) == token).then_some((ep, side))
+            };
+            // dat_ep_reset has posted the event otherwise, and after dat_ep_free there is none.
+            let Some((_, side)) = present() else { return };
+            let shared = side.shared_evd();
+            drop(side);
+            // May run a consumer's agent.
+            shared.into_iter().for_each(Evd::gather);
+            let Some((ep, side)) = present() else { return };
+            if delay < LAST_LOOK && ep.is_flush_due(&side) {
+                drop(side);
+                Self::post_when_flushed(token, delay * 2);
+            } else {
+                // Fails if the endpoint was freed meanwhile.
+                drop(ep.post_held(side));
+            }
+        });
     }
 
     /// Posts the pending events to the connect EVD in the order of the transitions, holding no lock while consumers

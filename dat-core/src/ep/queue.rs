@@ -86,6 +86,20 @@ impl<T: Transport> Default for SendQueue<T> {
     }
 }
 
+/// Returns true if a work request that is outstanding in `ring` gives an event also if it succeeds.
+fn owes_events(slots: &Cycle<Slot>, head: u32, ring: &Ring) -> bool {
+    let tail = ring.tail();
+    (0..head.wrapping_sub(tail)).any(|n| {
+        let (_, info) = slots.at(tail.wrapping_add(n)).read();
+        !info.has(SlotInfo::SUPPRESSED | SlotInfo::NO_EVD)
+    })
+}
+
+/// Returns true if `evd` is that of the queue.
+fn is_of<T: Transport>(queue: Option<&'static Evd<T>>, evd: &'static Evd<T>) -> bool {
+    queue.is_some_and(|of_queue| std::ptr::eq(of_queue, evd))
+}
+
 /// Queue that counts a post before the transport accepts it.
 pub(super) trait UndoCount {
     /// Takes back the count of the post at the head, which failed.
@@ -111,6 +125,11 @@ impl<T: Transport> SendQueue<T> {
     #[inline(always)]
     pub(super) fn slot(&self, number: u32) -> &'static Slot {
         self.slots.at(number)
+    }
+
+    /// Returns true if `evd` is to have the completion of an outstanding request, also if that succeeds.
+    pub(super) fn owes(&self, evd: &'static Evd<T>, ring: &Ring) -> bool {
+        self.qp.is_some() && is_of(self.evd, evd) && owes_events(&self.slots, self.head, ring)
     }
 
     /// Announces to the EVD a request with `flags` whose completion is `signaled`. Returns the bits that its
@@ -260,6 +279,11 @@ impl<T: Transport> SendQueue<T> {
 }
 
 impl<T: Transport> RecvQueue<T> {
+    /// Returns true if `evd` is to have the completion of an outstanding receive. Those of an SRQ do not count.
+    pub(super) fn owes(&self, evd: &'static Evd<T>, ring: &Ring) -> bool {
+        self.qp.is_some() && is_of(self.evd, evd) && owes_events(&self.slots, self.head, ring)
+    }
+
     /// Returns the slot of receive `number`.
     #[inline(always)]
     pub(super) fn slot(&self, number: u32) -> &'static Slot {

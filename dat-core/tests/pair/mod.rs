@@ -51,6 +51,8 @@ pub struct Adapter {
     pub upcalls: Upcalls<Fake>,
     /// True while requests are held back.
     pub hold: AtomicBool,
+    /// True while a disconnect flushes nothing: a device does that later.
+    pub flushes_late: AtomicBool,
     /// Calls of `poll_cq`.
     pub polls: AtomicU32,
     /// Calls of `resize_cq`.
@@ -304,7 +306,7 @@ impl Qp {
         }
     }
 
-    fn flush(&self) {
+    pub fn flush(&self) {
         let (sends, recvs) = {
             let mut state = self.state.lock();
             state.error = true;
@@ -349,6 +351,7 @@ impl Transport for Fake {
             name: ia_name.to_owned(),
             upcalls,
             hold: AtomicBool::new(false),
+            flushes_late: AtomicBool::new(false),
             polls: AtomicU32::new(0),
             resizes: AtomicU32::new(0),
             qps: Mutex::new(Vec::new()),
@@ -692,7 +695,9 @@ impl Transport for Fake {
                 state.token,
             )
         };
-        qp.flush();
+        if !qp.adapter.flushes_late.load(Ordering::Relaxed) {
+            qp.flush();
+        }
         if !was {
             return;
         }

@@ -4,6 +4,7 @@
 #include "posts.h"
 #include "random.h"
 #include "report.h"
+#include "rxe.h"
 #include "stale_keys.h"
 
 #define REMOTE_RIGHTS (DAT_MEM_PRIV_REMOTE_READ_FLAG | DAT_MEM_PRIV_REMOTE_WRITE_FLAG | 0x40)
@@ -180,6 +181,7 @@ static void bound(struct post *post, struct object *lmr, struct range range, int
 {
     struct object *rmr = post->rmr;
     struct rmr *model = &rmr->of.rmr;
+    struct post *former = model->bind;
     uint32_t key = (uint32_t)shared->out[0];
     if (!lmr && key)
         fail("an unbind returned the rmr_context %#x", key);
@@ -195,6 +197,11 @@ static void bound(struct post *post, struct object *lmr, struct range range, int
         post->outcome = ANY;
     } else if (lmr && !key) {
         fail("a bind returned no rmr_context");
+    }
+    if (rxe_may_refuse_bind(post, former)) {
+        post->outcome = ANY;
+        if (former && former->progress == OUTSTANDING)
+            loosen(former); /* a new window may take its place */
     }
     add_post(post);
 }

@@ -4,6 +4,7 @@
 #include "posts.h"
 #include "random.h"
 #include "report.h"
+#include "rxe.h"
 #include "segments.h"
 #include "stale_keys.h"
 
@@ -155,7 +156,9 @@ static bool choose_remote(struct post *post, int right, bool target, uint64_t le
          wrong ? "wrong" : "right");
     if (right == REMOTE_ATOMIC && access.range.start % 8 != 0)
         post->outcome = ANY;
-    if (wrong && length > 0)
+    if (wrong && rxe_ignores_range_of(access.of))
+        post->outcome = ANY;
+    else if (wrong && length > 0)
         refuse(post, DAT_DTO_ERR_REMOTE_ACCESS);
     else if (wrong)
         post->outcome = ANY;
@@ -242,11 +245,14 @@ void post_request(int node)
     post = new_post(random_kind(), ep);
     if (!choose_request(post))
         return;
+    if (post->outcome == REFUSED && rxe_has_no_segments(post))
+        post->outcome = ANY;
     post->suppressed = chance(20);
     post->immediate = (uint32_t)random_word();
     if (post->suppressed)
         flags |= DAT_COMPLETION_SUPPRESS_FLAG;
-    if (chance(10))
+    post->fenced = chance(10);
+    if (post->fenced)
         flags |= DAT_COMPLETION_BARRIER_FENCE_FLAG;
     if (chance(10))
         flags |= DAT_COMPLETION_SOLICITED_WAIT_FLAG;

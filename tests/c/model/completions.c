@@ -1,6 +1,7 @@
 #include "events.h"
 #include "posts.h"
 #include "report.h"
+#include "rxe.h"
 
 /* What an event of a completion says, of either version and kind. */
 struct completion {
@@ -89,7 +90,7 @@ static bool is_possible(const struct post *post, int status)
         /* rdma_rxe completes a receive so, when it refuses a request of the peer. */
         return post->kind == RECEIVE || ((post->kind == READ || post->kind == FETCH_ADD) && refused_later(post));
     default:
-        return false;
+        return rxe_has_status(post, status);
     }
 }
 
@@ -99,7 +100,7 @@ static void check_failure(struct post *post, struct object *ep, int status)
     /* An attempt to connect that has failed flushes receives too. */
     if (ep)
         state_of(ep);
-    doomed = !ep || !ep->of.ep.connection || ep->of.ep.connection->doomed;
+    doomed = !ep || !ep->of.ep.connection || ep->of.ep.connection->doomed || (post->kind == RECEIVE && rxe_flushes_early(ep));
     if (post->outcome == SUCCEEDS && !doomed)
         fail("%s %d failed with status %d without a cause", post_names[post->kind], number_of(post), status);
     if (status != DAT_DTO_ERR_FLUSHED && post->outcome != ANY && !(post->outcome == REFUSED && status == post->status) &&

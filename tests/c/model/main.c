@@ -1,6 +1,6 @@
 /* Random calls against a model of the API: README.md.
  *
- * usage: model [--seed N] [--runs N] [--steps N] [--processes 1|2] [--trace] IA
+ * usage: model [--seed N] [--runs N] [--steps N] [--processes 1|2] [--rxe] [--trace] IA
  */
 #include <getopt.h>
 #include <signal.h>
@@ -107,12 +107,13 @@ static void run_seed(void)
 
 static const struct option options[] = {
     {"seed", required_argument, NULL, 's'},      {"runs", required_argument, NULL, 'r'},  {"steps", required_argument, NULL, 'n'},
-    {"processes", required_argument, NULL, 'p'}, {"trace", no_argument, NULL, 't'},       {NULL, 0, NULL, 0},
+    {"processes", required_argument, NULL, 'p'}, {"rxe", no_argument, NULL, 'x'},         {"trace", no_argument, NULL, 't'},
+    {NULL, 0, NULL, 0},
 };
 
 static void usage(void)
 {
-    fprintf(stderr, "usage: model [--seed N] [--runs N] [--steps N] [--processes 1|2] [--trace] IA\n");
+    fprintf(stderr, "usage: model [--seed N] [--runs N] [--steps N] [--processes 1|2] [--rxe] [--trace] IA\n");
     exit(2);
 }
 
@@ -144,6 +145,9 @@ int main(int argc, char **argv)
             break;
         case 'p':
             run.processes = (int)number(optarg, 1, 2);
+            break;
+        case 'x':
+            run.rxe = true;
             break;
         case 't':
             run.trace = true;

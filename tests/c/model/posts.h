@@ -28,6 +28,7 @@ struct post {
     enum outcome outcome;
     int status;
     bool suppressed; /* no completion if it succeeds */
+    bool fenced;     /* it waits for the READs and atomics before it */
     struct range local[MAX_SEGMENTS];
     struct object *used[MAX_SEGMENTS + 2]; /* LMRs and RMRs: once one is freed, the outcome is open */
     int segments, used_count;

@@ -48,8 +48,8 @@ void fail(const char *format, ...)
     va_start(arguments, format);
     vfprintf(stderr, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "\nagain: model --seed %llu --steps %d --processes %d %s\n", (unsigned long long)run.seed, run.steps,
-            run.processes, run.ia);
+    fprintf(stderr, "\nagain: model --seed %llu --steps %d --processes %d %s%s\n", (unsigned long long)run.seed, run.steps,
+            run.processes, run.rxe ? "--rxe " : "", run.ia);
     if (run.second)
         kill(run.second, SIGKILL);
     _exit(1);

@@ -11,6 +11,7 @@ struct run {
     uint64_t seed;
     int step, steps, processes;
     const char *ia;
+    bool rxe; /* the IA is one of rdma_rxe: rxe.h */
     bool trace;
     pid_t second; /* the other process, 0 without one */
 };

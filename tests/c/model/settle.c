@@ -6,6 +6,7 @@
 #include "events.h"
 #include "posts.h"
 #include "report.h"
+#include "rxe.h"
 
 /* In seconds. An accepted attempt whose peer is gone ends after 28. */
 #define LONGEST 60.0
@@ -35,6 +36,8 @@ static const struct post *runnable(const struct object *ep, const struct object 
     int receives = srq ? (suffices(srq) ? MAX_POSTS : 0) : peer->of.ep.outstanding[RECEIVES];
     const struct post *post;
     for (post = ep->of.ep.oldest[REQUESTS]; post; post = post->next) {
+        if (rxe_may_be_stuck(post))
+            return NULL;
         if (is_message(post) && receives-- <= 0)
             return NULL;
         if (!post->suppressed)
@@ -71,7 +74,7 @@ static const char *owed(const struct object *ep)
     case DAT_EP_STATE_DISCONNECTED:
         return owed_at_end(ep);
     case DAT_EP_STATE_COMPLETION_PENDING:
-        return "the end of the accept";
+        return rxe_accepts_long(ep) ? NULL : "the end of the accept";
     case DAT_EP_STATE_ACTIVE_CONNECTION_PENDING:
         return connection->accepted || connection->rejected ? "the answer to the request" : NULL;
     case DAT_EP_STATE_DISCONNECT_PENDING:
