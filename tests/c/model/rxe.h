@@ -1,4 +1,4 @@
-/* What rdma_rxe does, seen with Linux 6.1, and what a device need not do: --rxe allows it. DAPL on rdma_rxe does the same. */
+/* What rdma_rxe does, seen with Linux 6.1, and what a device need not do: --rxe allows it. */
 #ifndef RXE_H
 #define RXE_H
 
