@@ -341,7 +341,7 @@ fn calls_work_in_handlers_of_exit_and_in_destructors_of_keys() {
         let out = PREFIX.logged(&program, &[ia]);
         let said = printed(&out, ia);
         let passes = said.matches("PASS").count();
-        assert_eq!(passes, 4, "{ia}: {said} {}", words(&out));
+        assert_eq!(passes, 6, "{ia}: {said} {}", words(&out));
     }
 }
 
