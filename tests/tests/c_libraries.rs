@@ -346,6 +346,27 @@ fn calls_work_in_handlers_of_exit_and_in_destructors_of_keys() {
 }
 
 #[test]
+fn calls_work_in_threads_with_small_stacks() {
+    let libraries = &["-ldat2", "-lpthread"];
+    let program = PREFIX.compile("gcc", "small_stacks.c", libraries, "small-stacks");
+    // What docs/c-programs.md says holds for libraries that are built for a release.
+    let bytes = if cfg!(debug_assertions) {
+        96 << 10
+    } else {
+        32 << 10
+    };
+    for ia in ["loop", "user"] {
+        let out = PREFIX.logged(&program, &[ia, &format!("{bytes}")]);
+        let said = printed(&out, ia);
+        assert!(
+            said.contains("small_stacks: PASS"),
+            "{ia}: {said} {}",
+            words(&out)
+        );
+    }
+}
+
+#[test]
 fn a_fork_during_the_first_open_leaves_the_child_nothing_of_the_engine() {
     let program = PREFIX.compile(
         "gcc",
