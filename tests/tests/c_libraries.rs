@@ -323,6 +323,15 @@ fn both_libraries_load_and_unload_from_several_threads_with_a_fork_between() {
 }
 
 #[test]
+fn a_second_copy_of_the_library_in_a_namespace_works() {
+    let program = PREFIX.compile("gcc", "namespaces.c", &["-ldl"], "namespaces");
+    for ia in ["loop", "user"] {
+        let out = PREFIX.logged(&program, &["libdat2.so.2", ia]);
+        expect(&out, "namespaces: PASS\n", ia);
+    }
+}
+
+#[test]
 fn a_process_may_fork_while_other_threads_load_and_open() {
     let libraries = &["-ldl", "-lpthread"];
     let program = PREFIX.compile("gcc", "fork_midway.c", libraries, "fork-midway");
