@@ -41,7 +41,9 @@ impl OpenRequest<'_> {
     }
 }
 
-/// Returns the address of the table that the objects of an IA carry: of `T` and a version, with the IA's name.
+/// Returns the address of the table that the objects of an IA carry: of `T` and a version, with the IA's name. It makes tables on the
+/// stack, which is free again when the adapter is opened.
+#[inline(never)]
 fn table_address<T: Transport>(name: &str, major: u32) -> usize {
     match major {
         V1_2::MAJOR => intern::table::<T, _>(name, major, v1_2::tables::table::<T>),

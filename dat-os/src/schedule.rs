@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 use std::io;
+use std::os::unix::thread::JoinHandleExt as _;
+use std::thread::JoinHandle;
 
 /// The length of [`Slice::Short`]: the minimum that Linux accepts.
 const SHORT_NANOSECONDS: u64 = 100_000;
@@ -156,6 +158,14 @@ pub fn thread() -> usize {
     PLACE
         .try_with(|place| std::ptr::from_ref(place).addr())
         .unwrap_or(0)
+}
+
+/// Returns whether `thread` is the calling thread. `std::thread::current` panics in a destructor of a key (`pthread_key_create`) that runs
+/// after those of the standard library, and a program may close an IA there.
+#[must_use]
+pub fn is_caller<T>(thread: &JoinHandle<T>) -> bool {
+    // SAFETY: no pointers are involved.
+    thread.as_pthread_t() == unsafe { libc::pthread_self() }
 }
 
 /// Returns how often the scheduler preempted the calling thread; a yield to another thread counts.

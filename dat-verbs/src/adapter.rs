@@ -107,7 +107,7 @@ impl Drop for Adapter {
         self.shared.wake.signal();
         // An upcall may drop the last object of the adapter. The thread then ends after that upcall.
         if let Some(thread) = self.thread.take()
-            && thread.thread().id() != std::thread::current().id()
+            && !dat_os::schedule::is_caller(&thread)
         {
             thread.join().ok();
             self.shared.deferred.lock().clear();

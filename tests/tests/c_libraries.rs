@@ -323,6 +323,15 @@ fn both_libraries_load_and_unload_from_several_threads_with_a_fork_between() {
 }
 
 #[test]
+fn a_second_copy_of_the_library_in_a_namespace_works() {
+    let program = PREFIX.compile("gcc", "namespaces.c", &["-ldl"], "namespaces");
+    for ia in ["loop", "user"] {
+        let out = PREFIX.logged(&program, &["libdat2.so.2", ia]);
+        expect(&out, "namespaces: PASS\n", ia);
+    }
+}
+
+#[test]
 fn a_process_may_fork_while_other_threads_load_and_open() {
     let libraries = &["-ldl", "-lpthread"];
     let program = PREFIX.compile("gcc", "fork_midway.c", libraries, "fork-midway");
@@ -341,7 +350,28 @@ fn calls_work_in_handlers_of_exit_and_in_destructors_of_keys() {
         let out = PREFIX.logged(&program, &[ia]);
         let said = printed(&out, ia);
         let passes = said.matches("PASS").count();
-        assert_eq!(passes, 4, "{ia}: {said} {}", words(&out));
+        assert_eq!(passes, 6, "{ia}: {said} {}", words(&out));
+    }
+}
+
+#[test]
+fn calls_work_in_threads_with_small_stacks() {
+    let libraries = &["-ldat2", "-lpthread"];
+    let program = PREFIX.compile("gcc", "small_stacks.c", libraries, "small-stacks");
+    // What docs/c-programs.md says holds for libraries that are built for a release.
+    let bytes = if cfg!(debug_assertions) {
+        96 << 10
+    } else {
+        32 << 10
+    };
+    for ia in ["loop", "user"] {
+        let out = PREFIX.logged(&program, &[ia, &format!("{bytes}")]);
+        let said = printed(&out, ia);
+        assert!(
+            said.contains("small_stacks: PASS"),
+            "{ia}: {said} {}",
+            words(&out)
+        );
     }
 }
 

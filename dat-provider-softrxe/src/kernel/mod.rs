@@ -85,6 +85,8 @@ impl KernelError {
 ///
 /// # Errors
 /// See [`KernelError`]; its text says what to do.
+// Its buffers are off the stack when the adapter is opened.
+#[inline(never)]
 pub fn prepare(wanted: &str) -> Result<(), KernelError> {
     dat_verbs::load()?;
     let (sys, dev) = (Path::new("/sys/class"), Path::new("/dev"));

@@ -41,6 +41,7 @@ const REFUSED_REPEATS: u8 = 5;
 
 impl Hub {
     /// Opens the ports of `local_address`, and a protocol engine for them.
+    #[inline(never)]
     pub(crate) fn open(
         settings: Settings,
         local_address: LocalAddress,
@@ -86,31 +87,74 @@ impl Hub {
         if near_dial.door().is_some() {
             config.offer = config.offer.with(Capabilities::NEAR);
         }
-        let state = State {
-            engine: Engine::new(config, Regions::new(&secrets.keys)),
-            peers: Peers::new(ip, ports.slot(), liveness),
-            ports,
-            near,
-            near_dial,
-            connections: Connections::default(),
-            notices: Notices::default(),
-            pending: Pending::default(),
-            driver: Driver::new(),
-            clock: QuickClock::new(),
-        };
-        Ok(Arc::new(Self {
+        let wakers = Wakers::new()?;
+        let peers = Peers::new(ip, ports.slot(), liveness);
+        let engine = engine(config, Regions::new(&secrets.keys));
+        let clock = QuickClock::new();
+        let state = state(engine, ports, near, near_dial, peers, clock);
+        Ok(Self::hub(
+            settings,
+            local_address,
+            core,
+            state,
+            descriptors,
+            wakers,
+        ))
+    }
+
+    #[inline(never)]
+    fn hub(
+        settings: Settings,
+        local_address: LocalAddress,
+        core: Box<dyn RunUpcall>,
+        state: Box<State>,
+        descriptors: Descriptors,
+        wakers: Wakers,
+    ) -> Arc<Self> {
+        Arc::new(Self {
             settings,
             local_address,
             core,
             upcall_lock: Mutex::new(()),
-            state: SharedLock::new(state),
+            state: SharedLock::new(*state),
             descriptors,
-            wakers: Wakers::new()?,
+            wakers,
             give_way: AtomicU32::new(0),
             helper_runs: AtomicU64::new(0),
             stop: AtomicBool::new(false),
-        }))
+        })
     }
+}
+
+// A thread with a small stack may open an adapter. Engine, state and hub have 4 to 6 KiB, and one contains the other: a frame that made all
+// of them would have 27 KiB. So each is made in a frame of its own, that has ended when the next one begins.
+
+#[inline(never)]
+fn engine(config: Config, memory: Regions) -> Box<Engine<Regions>> {
+    Box::new(Engine::new(config, memory))
+}
+
+#[inline(never)]
+fn state(
+    engine: Box<Engine<Regions>>,
+    ports: Ports,
+    near: Near,
+    near_dial: NearDial,
+    peers: Peers,
+    clock: QuickClock,
+) -> Box<State> {
+    Box::new(State {
+        engine: *engine,
+        peers,
+        ports,
+        near,
+        near_dial,
+        connections: Connections::default(),
+        notices: Notices::default(),
+        pending: Pending::default(),
+        driver: Driver::new(),
+        clock,
+    })
 }
 
 /// Returns the configuration of the protocol engine.

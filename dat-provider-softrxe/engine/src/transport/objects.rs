@@ -60,7 +60,7 @@ impl Helper {
         self.hub.end();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
+            && !dat_os::schedule::is_caller(&thread)
             && thread.join().is_err()
         {
             tracing::error!(
