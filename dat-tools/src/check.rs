@@ -66,7 +66,11 @@ pub(crate) fn run(arguments: &Check, json: bool) -> Outcome {
                 vec![read::file("check", path, arguments.toml)?]
             };
             // DAT_OVERRIDE may name the same file by another path.
-            let is_own = |other: &Found| files.iter().any(|file| is_same(&file.path, &other.path));
+            let is_own = |other: &Found| {
+                files
+                    .iter()
+                    .any(|file| read::is_same(&file.path, &other.path))
+            };
             let beside = programs.iter().filter(|other| !is_own(other));
             let together: Vec<Found> = files.iter().chain(beside).cloned().collect();
             let together = Catalog::of(&together);
@@ -103,12 +107,6 @@ pub(crate) fn run(arguments: &Check, json: bool) -> Outcome {
         return Err(Reported.into());
     }
     Ok(())
-}
-
-/// Returns true if both paths lead to one file.
-fn is_same(one: &Path, other: &Path) -> bool {
-    let real = |path: &Path| path.canonicalize().ok();
-    one == other || real(one).is_some_and(|path| real(other) == Some(path))
 }
 
 /// Returns the errors of files that make one configuration, without the warnings.

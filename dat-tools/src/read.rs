@@ -102,3 +102,9 @@ pub(crate) fn write_json(
     crate::out::json(&rest, false);
     Ok(())
 }
+
+/// Returns true if both paths lead to one file.
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    one == other || real(one).is_some_and(|path| real(other) == Some(path))
+}

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use dat_registry::search::{self, Found};
 
-use crate::Outcome;
+use crate::{Outcome, read};
 
 /// Reads the files of the folder that programs would read.
 ///
@@ -44,7 +44,7 @@ pub(super) fn notes(path: &Path, programs: &[Found]) -> Vec<String> {
         found
             .path
             .parent()
-            .is_some_and(|of| super::is_same(of, path))
+            .is_some_and(|of| read::is_same(of, path))
     });
     if !is_read {
         let files: Vec<String> = programs

@@ -92,7 +92,7 @@ impl Hub {
         let engine = engine(config, Regions::new(&secrets.keys));
         let clock = QuickClock::new();
         let state = state(engine, ports, near, near_dial, peers, clock);
-        Ok(Self::hub(
+        Ok(Self::assemble(
             settings,
             local_address,
             core,
@@ -103,7 +103,7 @@ impl Hub {
     }
 
     #[inline(never)]
-    fn hub(
+    fn assemble(
         settings: Settings,
         local_address: LocalAddress,
         core: Box<dyn RunUpcall>,
