@@ -198,17 +198,24 @@ mod tests {
 
     #[test]
     fn slots_whose_memory_was_given_back_are_opened_again() {
+        // Miri has no pages to give back, and is slow.
+        let count = if cfg!(miri) { 50 } else { 5000 };
         let slots = Slots::default();
-        slots.open(5000).unwrap();
-        let numbers: Vec<_> = (0..5000).map(|c| slots.take(c).unwrap()).collect();
+        slots.open(count).unwrap();
+        let numbers: Vec<_> = (0..u64::from(count))
+            .map(|c| slots.take(c).unwrap())
+            .collect();
         slots.discard();
         // A completion that another thread still takes.
         let last = *numbers.last().unwrap();
-        assert!(matches!(slots.release(last), None | Some(4999)));
-        slots.open(5000).unwrap();
+        let released = slots.release(last);
+        assert!(released.is_none_or(|cookie| cookie == u64::from(count) - 1));
+        slots.open(count).unwrap();
         assert_eq!(slots.taken(), 0);
-        let all: HashSet<_> = (0..5000).map(|c| slots.take(c).unwrap()).collect();
-        assert_eq!(all.len(), 5000);
+        let all: HashSet<_> = (0..u64::from(count))
+            .map(|c| slots.take(c).unwrap())
+            .collect();
+        assert_eq!(all.len(), count as usize);
     }
 
     #[test]
