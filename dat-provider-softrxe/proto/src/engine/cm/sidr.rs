@@ -168,6 +168,10 @@ impl<M: Memory> Engine<M> {
             return;
         }
         let counts = !now.is_after_stop(at);
+        if !counts {
+            // The time limit does not count the stop either.
+            r.until = r.until.map(|until| until + now.since(at));
+        }
         if counts && r.repeated >= retries || r.until.is_some_and(|until| until <= now) {
             self.raise(id, CmEventKind::TimedOut);
             self.cm.remove_resolution(id);
