@@ -1,5 +1,5 @@
-//! The timer thread of core. It runs jobs at a later time: the timeouts of dat_ep_connect, the end of a graceful disconnect, and the
-//! break of a connection after a failed completion.
+//! The timer thread of core. It runs jobs at a later time: the timeouts of dat_ep_connect, the end of a graceful disconnect, the break of
+//! a connection after a failed completion, and the event of an end that waits until a device has flushed.
 //!
 //! The thread starts with the first call that connects or accepts. That call fails if the thread cannot start, because later jobs
 //! have no caller to report a failure to. It runs until [`shut_down`]. A program that makes no connection has no such thread.
@@ -191,10 +191,9 @@ fn run() {
             Some(left) if !left.is_zero() => {
                 let (begin, asked) = (Instant::now(), left.min(TICK));
                 let woken = timer.changed.wait_timeout(queue, asked);
-                let (mut queue, result) = woken.unwrap_or_else(PoisonError::into_inner);
-                if result.timed_out() {
-                    queue.slept(asked, begin.elapsed());
-                }
+                let (mut queue, _) = woken.unwrap_or_else(PoisonError::into_inner);
+                // Also if another thread woke this one: it may have run first when the process went on.
+                queue.slept(asked, begin.elapsed());
                 queue
             }
             Some(_) => {
