@@ -224,7 +224,10 @@ impl<T: Transport> Srq<T> {
         if !id.is_of(self.generation.load(Ordering::Acquire)) {
             return None;
         }
-        self.slots.release(id.number())
+        let cookie = self.slots.release(id.number())?;
+        // Another thread may have freed the queue meanwhile, and then given back the memory of the cookie, which was read as 0.
+        id.is_of(self.generation.load(Ordering::Acquire))
+            .then_some(cookie)
     }
 
     /// Returns limits and counts (dat_srq_query). No transport reports the receives that endpoints have taken and not

@@ -79,8 +79,8 @@ impl Slots {
         Ok(())
     }
 
-    /// Gives back the memory of the slots of a freed queue. A thread that still releases one finds it free, or releases it in vain; the next
-    /// [`Slots::open`] writes them all.
+    /// Gives back the memory of the slots of a freed queue, whose generation is over. A thread that still releases one finds it free, or
+    /// gets its cookie or 0, and looks at the generation again. The next [`Slots::open`] writes them all.
     pub(super) fn discard(&self) {
         #[cfg(not(all(loom, test)))]
         for slots in self.chunks.iter().filter_map(OnceLock::get) {
@@ -123,7 +123,7 @@ impl Slots {
         slot[NEXT]
             .compare_exchange(TAKEN, 0, Ordering::AcqRel, Ordering::Relaxed)
             .ok()?;
-        let cookie = slot[COOKIE].load(Ordering::Relaxed);
+        let cookie = slot[COOKIE].load(Ordering::Acquire);
         self.push(number, slot);
         self.taken.fetch_sub(1, Ordering::AcqRel);
         Some(cookie)

@@ -11,9 +11,11 @@
 //! | holder | sends the map of its socket's receive ring, as a descriptor, after packet 16 | 19 |
 //! | holder | forwards a datagram | 18, sender's address (16, IPv4 mapped), port (2), ECN, the datagram |
 //!
-//! Both ends may be of different releases, so neither ends a connection because of what it does not understand:
+//! Both ends may be of different releases, so neither ends a connection because of a packet that it does not understand:
 //! * A packet of an unknown kind is ignored, with its descriptors, and so is a shorter packet than this table has.
 //! * Zeros are not checked. Bytes and descriptors beyond this table are ignored, but not in packet 18, which ends with the datagram.
+//!
+//! Two things do end it: a packet without bytes, and descriptors that a member sends to a holder for all users.
 //!
 //! A later release may thus add packets, append to one, or use the zeros. A member that sends what the holder does not know gets no answer.
 

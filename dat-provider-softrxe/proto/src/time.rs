@@ -36,7 +36,7 @@ impl Time {
     }
 
     /// Returns true if a deadline is handled at `self` that was due at `due`, so long before that this process was stopped meanwhile. No
-    /// peer could reach it then: what is due counts as a silence of the peer only when it is due the next time.
+    /// peer could reach it then.
     #[must_use]
     pub(crate) const fn is_after_stop(self, due: Self) -> bool {
         !self.is_within(STOPPED, due)
@@ -46,6 +46,19 @@ impl Time {
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Whether the last deadline did not count as a silence of the peer, as this process was stopped meanwhile. The next one counts in any case:
+/// a process that is stopped again and again finds a dead peer, too.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Spared(bool);
+
+impl Spared {
+    /// Returns whether the deadline that was due at `due`, and is handled at `now`, counts as a silence of the peer.
+    pub(crate) const fn counts(&mut self, now: Time, due: Time) -> bool {
+        self.0 = !self.0 && now.is_after_stop(due);
+        !self.0
     }
 }
 

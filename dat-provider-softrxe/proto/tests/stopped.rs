@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::memory::ALL;
 use common::pair::Pair;
-use softrxe_proto::{CmEventKind, Op, SendRequest, Status, service_id};
+use softrxe_proto::{CmEventKind, Op, SendRequest, SidrRequest, Status, service_id};
 
 const SECOND: Duration = Duration::from_secs(1);
 const STOP: Duration = Duration::from_secs(60);
@@ -88,4 +88,61 @@ fn an_attempt_is_repeated_after_a_stop() {
         matches!(answered, CmEventKind::Established(_)),
         "{answered:?}"
     );
+}
+
+/// The time limit of a resolution is over when the processes go on, but not without the stop.
+#[test]
+fn the_time_limit_of_a_resolution_does_not_count_a_stop() {
+    let mut pair = Pair::new("stopped_resolution");
+    let service = service_id::udp(13);
+    pair.sides[1].engine.listen(service).unwrap();
+    let ask = SidrRequest {
+        remote: pair.sides[1].address,
+        service_id: service,
+        source_port: 99,
+        private_data: b"",
+        timeout: Some(20 * SECOND),
+    };
+    pair.faults.loss = 1000;
+    pair.sides[0].engine.sidr_request(pair.now, &ask).unwrap();
+    pair.run_until(SECOND, |_| false);
+    pair.now += STOP;
+    pair.faults.loss = 0;
+    assert!(pair.run_until(SECOND, |p| !p.sides[1].events.is_empty()));
+    assert!(pair.sides[0].events.is_empty());
+    // Nobody answers.
+    pair.faults.loss = 1000;
+    let ended = |p: &mut Pair| !p.sides[0].events.is_empty();
+    assert!(pair.run_until(60 * SECOND, ended));
+    assert_eq!(pair.sides[0].cm_event().kind, CmEventKind::TimedOut);
+}
+
+/// Both processes run for less than a retransmission takes, again and again.
+#[test]
+fn stops_without_end_do_not_keep_a_dead_peer() {
+    let mut pair = Pair::new("stopped_often");
+    let qpns = pair.connected();
+    let local = pair.sides[0].memory.register(vec![7; 8], ALL);
+    pair.faults.loss = 1000;
+    pair.post(0, qpns[0], &SendRequest::new(1, Op::Send, &[local]));
+    let service = service_id::udp(13);
+    let ask = SidrRequest {
+        remote: pair.sides[1].address,
+        service_id: service,
+        source_port: 99,
+        private_data: b"",
+        timeout: None,
+    };
+    pair.sides[0].engine.sidr_request(pair.now, &ask).unwrap();
+    let caller = pair.sides[0].qp();
+    pair.call(caller, service_id::tcp(21));
+    for _ in 0..50 {
+        let end = pair.now + SECOND / 5;
+        pair.run_until(SECOND / 5, |_| false);
+        pair.now = end + 4 * SECOND;
+    }
+    assert_eq!(pair.sides[0].completions[0].status, Status::RetryExceeded);
+    let events = pair.sides[0].cm_events();
+    let ended = events.iter().filter(|e| e.kind == CmEventKind::TimedOut);
+    assert_eq!(ended.count(), 2, "{events:?}");
 }

@@ -72,17 +72,23 @@ impl Watchers {
         self.leave(&former)
     }
 
-    /// Adds a task that polls without a future of this crate. It stays until it is woken. Returns the tasks before it if they are too many:
-    /// they are to be woken without the lock, and those that still wait poll again.
+    /// Adds a task that polls without a future of this crate. It stays until it is woken. Returns the other tasks of this kind if they are too
+    /// many: they are to be woken without the lock, and those that still wait poll again.
     #[must_use = "they are woken without the lock"]
     pub(super) fn watch_for_ever(&mut self, waker: &Waker) -> Vec<Waker> {
-        let former = if self.tasks.len() < MOST_KEPT {
-            Vec::new()
-        } else {
-            self.drain().collect()
-        };
-        self.find(waker).stays = true;
-        former
+        let task = self.find(waker);
+        if task.stays {
+            return Vec::new();
+        }
+        task.stays = true;
+        let number = task.number;
+        if self.tasks.iter().filter(|task| task.stays).count() <= MOST_KEPT {
+            return Vec::new();
+        }
+        // Not the tasks of futures, which leave by themselves: many of them and one that polls would wake each other without end.
+        let are_former = |task: &mut Task| task.stays && task.number != number;
+        let former = self.tasks.extract_if(.., are_former);
+        former.map(|task| task.waker).collect()
     }
 
     /// Forgets a future that gives up. Returns the waker of its task, if no other future waits in that.
@@ -173,5 +179,22 @@ mod tests {
         }
         // None is forgotten without being woken.
         assert_eq!(woken + watchers.len(), 10 * MOST_KEPT);
+    }
+
+    #[test]
+    fn tasks_that_poll_beside_many_that_wait_wake_none_of_them() {
+        let mut watchers = Watchers::default();
+        let waiting = [(); 2 * MOST_KEPT].map(|()| Waker::from(Arc::new(Ignore)));
+        let mut tickets = waiting.each_ref().map(|_| Ticket::default());
+        for (ticket, waker) in tickets.iter_mut().zip(&waiting) {
+            assert!(watchers.watch(ticket, waker).is_none());
+        }
+        let polling = [(); MOST_KEPT].map(|()| Waker::from(Arc::new(Ignore)));
+        for waker in polling.iter().chain(&polling) {
+            assert!(watchers.watch_for_ever(waker).is_empty());
+        }
+        let one_more = Waker::from(Arc::new(Ignore));
+        assert_eq!(watchers.watch_for_ever(&one_more).len(), MOST_KEPT);
+        assert_eq!(watchers.len(), 2 * MOST_KEPT + 1);
     }
 }

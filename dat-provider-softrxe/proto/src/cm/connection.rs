@@ -10,7 +10,7 @@ use super::peer::Peer;
 use super::state::State;
 use crate::near::Link;
 use crate::qp::Path;
-use crate::time::Time;
+use crate::time::{Spared, Time};
 use crate::wire::cm::{
     Answered, CmMessage, CmPath, Drep, Dreq, Mra, Rej, Rep, Req, Rtu, private_data,
 };
@@ -93,6 +93,7 @@ pub(crate) struct Connection {
     pub(crate) last: Option<Box<Mad>>,
     /// Repetitions so far.
     pub(crate) repeated: u8,
+    pub(crate) spared: Spared,
     /// Number of refusals of our REQ because no service listens.
     pub(crate) refused: u8,
     /// Time of the next repetition.

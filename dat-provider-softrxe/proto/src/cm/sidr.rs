@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::connection::{Mad, mad};
 use crate::Qpn;
-use crate::time::Time;
+use crate::time::{Spared, Time};
 use crate::wire::cm::{CmMessage, SidrRep, SidrReq, private_data};
 use crate::wire::cma::CmaHeader;
 
@@ -51,6 +51,7 @@ pub(crate) struct Resolution {
     pub(crate) service_id: u64,
     pub(crate) last: Option<Box<Mad>>,
     pub(crate) repeated: u8,
+    pub(crate) spared: Spared,
     /// Time from which on ours is not repeated.
     pub(crate) until: Option<Time>,
     /// Time of the next repetition of ours. The deadline of a peer's is in `pending`.

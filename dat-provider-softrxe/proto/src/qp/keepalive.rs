@@ -11,7 +11,7 @@ use super::outgoing::{Outgoing, Role};
 use super::timeout_lengths::retransmission;
 use crate::opcode::Opcode;
 use crate::outputs::Context;
-use crate::time::Time;
+use crate::time::{Spared, Time};
 use crate::wire::{Bth, Reth};
 use crate::work::Status;
 
@@ -30,6 +30,7 @@ struct Probe {
     /// Unanswered probes before this one, and their limit.
     unanswered: u32,
     retries: u32,
+    spared: Spared,
     /// The probe was not sent yet.
     unsent: bool,
     /// Time of the next probe or of failure. `None`: the connection manager keeps the deadline.
@@ -69,6 +70,7 @@ impl KeepAlive {
         self.probe = Some(Probe {
             unanswered: 0,
             retries,
+            spared: Spared::default(),
             unsent: true,
             due: Some(now + retransmission(first, 0)),
         });
@@ -90,7 +92,7 @@ impl KeepAlive {
         let (Some(probe), Some(due)) = (&mut self.probe, due) else {
             return Outcome::Wait;
         };
-        if !now.is_after_stop(due) {
+        if probe.spared.counts(now, due) {
             if probe.unanswered >= probe.retries {
                 return Outcome::Dead;
             }
@@ -135,6 +137,7 @@ impl Qp {
         self.keepalive.probe = Some(Probe {
             unanswered: 0,
             retries: 0,
+            spared: Spared::default(),
             unsent: true,
             due: None,
         });

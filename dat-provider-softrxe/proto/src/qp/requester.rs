@@ -17,7 +17,7 @@ use crate::memory::Memory;
 use crate::near::Link;
 use crate::outputs::Context;
 use crate::psn::Psn;
-use crate::time::Time;
+use crate::time::{Spared, Time};
 use crate::work::{CompletedOp, Op, PostError, SendRequest, Sge, Status};
 
 /// Limit of PSNs in flight over a channel: half of what a PSN can be ahead. The room of the channel limits more.
@@ -37,6 +37,7 @@ pub(super) struct Requester {
     pub(super) reads: VecDeque<Psn>,
     pub(super) path: RequesterPath,
     pub(super) retries: u32,
+    pub(super) spared: Spared,
     pub(super) rnr_retries: u8,
     pub(super) rnr_until: Option<Time>,
     pub(super) timer: Option<Time>,
@@ -86,6 +87,7 @@ impl Requester {
                 rnr_retry: 0,
             },
             retries: 0,
+            spared: Spared::default(),
             rnr_retries: 0,
             rnr_until: None,
             timer: None,

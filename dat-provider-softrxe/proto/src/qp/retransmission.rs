@@ -91,7 +91,7 @@ impl Qp {
             return;
         }
         let earlier = r.retries;
-        if !cx.now.is_after_stop(due) {
+        if r.spared.counts(cx.now, due) {
             if r.retries >= r.path.retry_count {
                 self.fail_head(cx, Status::RetryExceeded);
                 return;

@@ -14,7 +14,7 @@ use crate::memory::Memory;
 use crate::near::Link;
 use crate::psn::{Psn, Qpn};
 use crate::qp::{QpKind, QpState};
-use crate::time::Time;
+use crate::time::{Spared, Time};
 
 /// Bytes of private data in a REQ after the CMA header, in a REP and in a REJ.
 const REQ_DATA: usize = 56;
@@ -105,6 +105,7 @@ impl<M: Memory> Engine<M> {
             send_psn: Psn::default(),
             last: None,
             repeated: 0,
+            spared: Spared::default(),
             refused: 0,
             due: None,
             armed: None,

@@ -16,7 +16,7 @@ use crate::event::{CmEventKind, CmId, ConnectRequest, RejectReason};
 use crate::memory::Memory;
 use crate::near::Link;
 use crate::qp::repetitions;
-use crate::time::Time;
+use crate::time::{Spared, Time};
 use crate::wire::cm::{self, CmMessage, Dreq, Rej, Rep, Req};
 use crate::wire::cma::{CmaHeader, gid};
 use crate::wire::{MadHeader, Packet, Syndrome};
@@ -222,6 +222,7 @@ impl<M: Memory> Engine<M> {
             send_psn: req.starting_psn,
             last: None,
             repeated: 0,
+            spared: Spared::default(),
             refused: 0,
             due: None,
             armed: None,

@@ -13,7 +13,7 @@ use crate::cm::sidr::{self, Resolution, SidrReply, SidrRequest};
 use crate::event::{CmEventKind, CmId, ConnectRequest};
 use crate::memory::Memory;
 use crate::psn::Qpn;
-use crate::time::Time;
+use crate::time::{Spared, Time};
 use crate::wire::cm::{SidrRep, SidrReq};
 
 /// Bytes of private data in a SIDR_REQ after the CMA header, and in a SIDR_REP.
@@ -48,6 +48,7 @@ impl<M: Memory> Engine<M> {
                 service_id: arguments.service_id,
                 last: Some(last),
                 repeated: 0,
+                spared: Spared::default(),
                 until: arguments.timeout.map(|timeout| now + timeout),
                 due: Some(due),
             },
@@ -109,6 +110,7 @@ impl<M: Memory> Engine<M> {
             service_id: req.service_id,
             last: None,
             repeated: 0,
+            spared: Spared::default(),
             until: None,
             due: None,
         };
@@ -167,7 +169,11 @@ impl<M: Memory> Engine<M> {
         if r.due != Some(at) {
             return;
         }
-        let counts = !now.is_after_stop(at);
+        let counts = r.spared.counts(now, at);
+        if now.is_after_stop(at) {
+            // The time limit does not count the stop either.
+            r.until = r.until.map(|until| until + now.since(at));
+        }
         if counts && r.repeated >= retries || r.until.is_some_and(|until| until <= now) {
             self.raise(id, CmEventKind::TimedOut);
             self.cm.remove_resolution(id);

@@ -315,7 +315,7 @@ impl<M: Memory> Engine<M> {
             self.set_due(id, due);
             return;
         }
-        let counts = !now.is_after_stop(due);
+        let counts = c.spared.counts(now, due);
         if !c.state.repeats() || counts && c.repeated >= retries {
             self.cm_step(now, id, Input::GiveUp);
             return;
