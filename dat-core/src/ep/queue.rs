@@ -89,7 +89,9 @@ impl<T: Transport> Default for SendQueue<T> {
 /// Returns true if a work request that is outstanding in `ring` gives an event also if it succeeds.
 fn owes_events(slots: &Cycle<Slot>, head: u32, ring: &Ring) -> bool {
     let tail = ring.tail();
-    (0..head.wrapping_sub(tail)).any(|n| {
+    // A transport that completes what was not posted may have moved the tail beyond the head.
+    let outstanding = head.wrapping_sub(tail).min(slots.span().saturating_add(1));
+    (0..outstanding).any(|n| {
         let (_, info) = slots.at(tail.wrapping_add(n)).read();
         !info.has(SlotInfo::SUPPRESSED | SlotInfo::NO_EVD)
     })
