@@ -13,6 +13,30 @@ const SYNCHRONOUS: [libc::c_int; 5] = [
     libc::SIGTRAP,
 ];
 
+/// The mask of the calling thread, which is restored at the end, also by a panic.
+struct Masked(libc::sigset_t);
+
+impl Masked {
+    /// Blocks the signals of `set`.
+    fn block(set: &libc::sigset_t) -> Self {
+        // SAFETY: the call reads `set` and fills `was`. It concerns this thread only.
+        unsafe {
+            let mut was = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_BLOCK, set, &raw mut was);
+            Self(was)
+        }
+    }
+}
+
+impl Drop for Masked {
+    fn drop(&mut self) {
+        // SAFETY: the call reads a set that `block` filled. It does not change errno.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut())
+        };
+    }
+}
+
 /// Starts a thread of the library, in which all signals are blocked but those that its own instructions raise: the kernel delivers a
 /// signal for the process to any thread that does not block it, and these signals are for the consumer's threads. The thread inherits
 /// the mask, so it takes no signal before `body` begins either.
@@ -27,19 +51,17 @@ pub fn spawn<T: Send + 'static>(
         // Miri implements neither signals nor these functions.
         return builder.spawn(body);
     }
-    // SAFETY: sigfillset initialises the set before it is used; the calls concern this thread only, whose mask is restored.
-    unsafe {
+    // SAFETY: sigfillset initialises the set before it is used.
+    let set = unsafe {
         let mut set = std::mem::zeroed();
-        let mut was = std::mem::zeroed();
         libc::sigfillset(&raw mut set);
         for signal in SYNCHRONOUS {
             libc::sigdelset(&raw mut set, signal);
         }
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut was);
-        let thread = builder.spawn(body);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const was, std::ptr::null_mut());
-        thread
-    }
+        set
+    };
+    let _masked = Masked::block(&set);
+    builder.spawn(body)
 }
 
 /// Sends `signal` to the process `pid` (kill(2)). If there is none, or it belongs to another user, nothing happens.
@@ -60,20 +82,19 @@ pub fn while_growing<R>(grow: impl FnOnce() -> R) -> R {
     // SAFETY: sigemptyset initialises the sets before they are used; the calls concern this thread only.
     unsafe {
         let mut set = std::mem::zeroed();
-        let mut was = std::mem::zeroed();
         let mut pending = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
         libc::sigaddset(&raw mut set, libc::SIGXFSZ);
         libc::sigpending(&raw mut pending);
         let others = libc::sigismember(&raw const pending, libc::SIGXFSZ) == 1;
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut was);
+        let masked = Masked::block(&set);
         let result = grow();
         let error = std::io::Error::last_os_error();
         if !others {
             let at_once = std::mem::zeroed();
             libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const at_once);
         }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const was, std::ptr::null_mut());
+        drop(masked);
         // The caller reads it.
         *libc::__errno_location() = error.raw_os_error().unwrap_or_default();
         result

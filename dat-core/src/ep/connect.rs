@@ -437,20 +437,18 @@ impl<T: Transport> Ep<T> {
                 return;
             };
             side = back;
-            let held = side.held.take_if(|held| held.generation == generation);
-            if event.is_some() && held.is_none() {
+            let is_own = |held: &mut Held| held.generation == generation;
+            let holds = side.held.as_mut().is_some_and(is_own);
+            if event.is_some() && !holds {
                 // dat_ep_reset of another thread has posted it.
                 return;
             }
-            if let Some(held) = held
-                && was_connected
-                && self.is_flush_due(&side)
-            {
-                side.held = Some(held);
+            if holds && was_connected && self.is_flush_due(&side) {
                 drop(side);
                 Self::post_when_flushed(token, FIRST_LOOK);
                 return;
             }
+            side.held.take_if(is_own);
         }
         if let Some(event) = event {
             side.pending.push_back(event);

@@ -11,7 +11,7 @@ use common::pair::{Packet, Pair};
 use common::stranger;
 use softrxe_proto::wire::cm::CmMessage;
 use softrxe_proto::wire::{MadHeader, Packet as WirePacket};
-use softrxe_proto::{CmEventKind, QpKind, Qpn, SidrReply, SidrRequest, service_id};
+use softrxe_proto::{CmEventKind, QpKind, Qpn, SidrReply, service_id};
 
 const SERVICE: u64 = service_id::tcp(4000);
 const MOMENT: Duration = Duration::from_millis(1);
@@ -144,13 +144,7 @@ fn an_answer_to_a_resolution_brings_its_transaction_back() {
     let mut init = pair.sides[1].init();
     init.kind = QpKind::Ud;
     let qpn = pair.sides[1].engine.create_qp(&init).unwrap();
-    let ask = SidrRequest {
-        remote: pair.sides[1].address,
-        service_id: service,
-        source_port: 99,
-        private_data: b"",
-        timeout: None,
-    };
+    let ask = pair.ask(service);
     let now = pair.now;
     pair.sides[0].engine.sidr_request(now, &ask).unwrap();
     assert!(pair.run_until(Duration::from_secs(1), |p| !p.sides[1].events.is_empty()));

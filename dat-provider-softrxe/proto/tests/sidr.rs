@@ -21,13 +21,7 @@ fn a_resolution_is_answered_at_the_roce_port() {
     let service = service_id::udp(13);
     pair.sides[1].engine.listen(service).unwrap();
     let now = pair.now;
-    let ask = SidrRequest {
-        remote: pair.sides[1].address,
-        service_id: service,
-        source_port: 99,
-        private_data: b"",
-        timeout: None,
-    };
+    let ask = pair.ask(service);
     pair.sides[0].engine.sidr_request(now, &ask).unwrap();
     pair.run_until(LONG, |p| !p.sides[1].events.is_empty());
     let now = pair.now;
@@ -50,15 +44,12 @@ fn a_resolution_is_answered_at_the_roce_port() {
 fn a_lookup_that_nobody_waits_for_is_not_repeated() {
     let mut pair = Pair::new("sidr-ended");
     let mut now = pair.now;
-    let asker = &mut pair.sides[0].engine;
     let second = Duration::from_secs(1);
     let limited = SidrRequest {
-        remote: pair.sides[1].address,
-        service_id: service_id::udp(13),
-        source_port: 99,
-        private_data: b"",
         timeout: Some(second),
+        ..pair.ask(service_id::udp(13))
     };
+    let asker = &mut pair.sides[0].engine;
     let ids = [Some(second), None].map(|timeout| {
         let ask = SidrRequest { timeout, ..limited };
         asker.sidr_request(now, &ask).unwrap()
@@ -102,11 +93,8 @@ fn a_datagram_service_is_resolved_and_reached() {
     });
     let now = pair.now;
     let ask = SidrRequest {
-        remote: pair.sides[1].address,
-        service_id: service,
-        source_port: 99,
         private_data: b"who",
-        timeout: None,
+        ..pair.ask(service)
     };
     pair.sides[0].engine.sidr_request(now, &ask).unwrap();
     pair.run_until(LONG, |p| !p.sides[1].events.is_empty());

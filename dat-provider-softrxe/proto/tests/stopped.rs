@@ -11,6 +11,19 @@ use softrxe_proto::{CmEventKind, Op, SendRequest, SidrRequest, Status, service_i
 const SECOND: Duration = Duration::from_secs(1);
 const STOP: Duration = Duration::from_secs(60);
 
+/// Side 1 accepts the request, and side 0 hears of it.
+#[track_caller]
+fn establish(pair: &mut Pair) {
+    let theirs = pair.sides[1].qp();
+    pair.answer(theirs);
+    assert!(pair.run_until(SECOND, |p| !p.sides[0].events.is_empty()));
+    let answered = pair.sides[0].cm_event().kind;
+    assert!(
+        matches!(answered, CmEventKind::Established(_)),
+        "{answered:?}"
+    );
+}
+
 /// The peer is stopped first, and this side when all repetitions but the answer to the last one are over. Both go on at once.
 #[test]
 fn a_request_whose_last_repetition_could_not_be_answered_is_repeated() {
@@ -56,14 +69,7 @@ fn a_request_that_waits_for_the_consumer_outlives_a_stop() {
     assert!(pair.run_until(SECOND, |p| !p.sides[1].events.is_empty()));
     pair.now += STOP;
     assert!(pair.step());
-    let theirs = pair.sides[1].qp();
-    pair.answer(theirs);
-    assert!(pair.run_until(SECOND, |p| !p.sides[0].events.is_empty()));
-    let answered = pair.sides[0].cm_event().kind;
-    assert!(
-        matches!(answered, CmEventKind::Established(_)),
-        "{answered:?}"
-    );
+    establish(&mut pair);
 }
 
 /// All repetitions of a request to connect but the answer to the last one are over.
@@ -80,14 +86,7 @@ fn an_attempt_is_repeated_after_a_stop() {
     pair.now += STOP;
     pair.faults.loss = 0;
     assert!(pair.run_until(5 * SECOND, |p| !p.sides[1].events.is_empty()));
-    let theirs = pair.sides[1].qp();
-    pair.answer(theirs);
-    assert!(pair.run_until(SECOND, |p| !p.sides[0].events.is_empty()));
-    let answered = pair.sides[0].cm_event().kind;
-    assert!(
-        matches!(answered, CmEventKind::Established(_)),
-        "{answered:?}"
-    );
+    establish(&mut pair);
 }
 
 /// The time limit of a resolution is over when the processes go on, but not without the stop.
@@ -97,11 +96,8 @@ fn the_time_limit_of_a_resolution_does_not_count_a_stop() {
     let service = service_id::udp(13);
     pair.sides[1].engine.listen(service).unwrap();
     let ask = SidrRequest {
-        remote: pair.sides[1].address,
-        service_id: service,
-        source_port: 99,
-        private_data: b"",
         timeout: Some(20 * SECOND),
+        ..pair.ask(service)
     };
     pair.faults.loss = 1000;
     pair.sides[0].engine.sidr_request(pair.now, &ask).unwrap();
@@ -110,7 +106,7 @@ fn the_time_limit_of_a_resolution_does_not_count_a_stop() {
     pair.faults.loss = 0;
     assert!(pair.run_until(SECOND, |p| !p.sides[1].events.is_empty()));
     assert!(pair.sides[0].events.is_empty());
-    // Nobody answers.
+    // The peer is silent again.
     pair.faults.loss = 1000;
     let ended = |p: &mut Pair| !p.sides[0].events.is_empty();
     assert!(pair.run_until(60 * SECOND, ended));
@@ -126,13 +122,7 @@ fn stops_without_end_do_not_keep_a_dead_peer() {
     pair.faults.loss = 1000;
     pair.post(0, qpns[0], &SendRequest::new(1, Op::Send, &[local]));
     let service = service_id::udp(13);
-    let ask = SidrRequest {
-        remote: pair.sides[1].address,
-        service_id: service,
-        source_port: 99,
-        private_data: b"",
-        timeout: None,
-    };
+    let ask = pair.ask(service);
     pair.sides[0].engine.sidr_request(pair.now, &ask).unwrap();
     let caller = pair.sides[0].qp();
     pair.call(caller, service_id::tcp(21));

@@ -12,7 +12,7 @@ const RECORDS_END: Duration = Duration::from_micros(50);
 const INTERVAL: Duration = Duration::from_micros(3);
 /// The same while no queue pair uses UDP, so that only messages of the connection manager arrive there.
 const RARE_INTERVAL: Duration = Duration::from_micros(50);
-/// Of so many reads at [`INTERVAL`], one includes the mailbox. Each read at [`RARE_INTERVAL`] does.
+/// One of this number of reads at [`INTERVAL`] includes the mailbox. Each read at [`RARE_INTERVAL`] does.
 const READS_FOR_MAILBOX: u32 = 16;
 
 /// The cadence of one engine.

@@ -11,7 +11,7 @@ use softrxe_proto::wire::icrc;
 use softrxe_proto::{
     Agreement, Capabilities, CmEvent, CmEventKind, CmId, Completion, Config, CqId, Engine, Event,
     Link, Meta, Path, Psn, QpInit, QpKind, Qpn, ROCE_PORT, Rights, SecretKey, SendRequest, Sge,
-    Time,
+    SidrRequest, Time,
 };
 
 use super::Rng;
@@ -438,6 +438,17 @@ impl Pair {
         let connect = softrxe_proto::Connect::new(self.sides[1].address, service, &[]);
         let engine = &mut self.sides[0].engine;
         engine.connect(self.now, qpn, &connect).unwrap()
+    }
+
+    /// Returns the request of a datagram service of side 1, without private data and time limit.
+    pub fn ask(&self, service: u64) -> SidrRequest<'static> {
+        SidrRequest {
+            remote: self.sides[1].address,
+            service_id: service,
+            source_port: 99,
+            private_data: b"",
+            timeout: None,
+        }
     }
 
     /// Accepts the request at side 1 when it arrives.
