@@ -127,14 +127,18 @@ impl Runnable {
 }
 
 /// Returns true if the calling thread waited for a processor for a quarter of the time that it was runnable, or more, since its previous
-/// call of this function. Another thread that runs for some microseconds, and a hypervisor that takes the processor away, do not count.
+/// call of this function; false for the first call, as what a starting thread waits for is over. Another thread that runs for some
+/// microseconds, and a hypervisor that takes the processor away, do not count.
 /// Where the kernel reports no such times, any preemption counts. It takes some microseconds.
 pub fn crowded() -> bool {
     thread_local! {
-        static BEFORE: Cell<Runnable> = const { Cell::new(Runnable { ran: 0, waited: 0 }) };
+        static BEFORE: Cell<Option<Runnable>> = const { Cell::new(None) };
     }
     match Runnable::now() {
-        Some(now) => now.is_crowded_since(BEFORE.replace(now)),
+        Some(now) => {
+            let before = BEFORE.replace(Some(now));
+            before.is_some_and(|before| now.is_crowded_since(before))
+        }
         None => preempted(),
     }
 }

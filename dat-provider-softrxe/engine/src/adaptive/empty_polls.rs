@@ -48,6 +48,8 @@ pub(crate) struct EmptyPolls {
     last: Option<Time>,
     yields: u32,
     polls: u32,
+    /// Oversubscription is suspected: the yields that follow show whether there is another thread.
+    suspected: bool,
     /// At the last look: the thread, what it found, and when.
     looked: Option<(usize, Look, Time)>,
     /// Time of long yields, less [a part](DRAIN) of all time until `drained`.
@@ -71,8 +73,9 @@ const POLLS_OF_A_LOOP: u32 = 8;
 /// Yields between two looks at the number of switches, and the switches that show oversubscription.
 const YIELDS_PER_LOOK: u32 = 64;
 const SWITCHES_PER_LOOK: u64 = 16;
-/// The same for empty polls without yields: half a millisecond and more. A consumer that polls beside threads that pause, or yield to it, is
-/// preempted often, but never for long.
+/// The same for empty polls without yields, where it is a suspicion only. A consumer that polls beside threads that pause, or yield to it, is
+/// preempted often, but never for long. Two looks may be so near that the one switch between them, to a thread that runs once, is often: so
+/// the consumer yields until the next look, and that decides.
 const POLLS_PER_LOOK: u32 = 2048;
 const TIME_PER_SWITCH: Duration = Duration::from_micros(300);
 /// A yield that takes longer gave the processor to a thread that computes. Slices are longer, and a turn of dozens of polling threads is shorter.
@@ -130,14 +133,14 @@ impl EmptyPolls {
         {
             self.turned = Some(now);
         }
-        if !oversubscription.is_present(now) {
+        if !self.suspected && !oversubscription.is_present(now) {
             self.polls = self.polls.wrapping_add(1);
             if self.polls.is_multiple_of(POLLS_PER_LOOK)
                 && let Some((switches, time)) = self.switches(now, thread, look())
                 && switches.saturating_mul(TIME_PER_SWITCH.as_nanos() as u64)
                     >= time.as_nanos() as u64
             {
-                oversubscription.preempted(now);
+                (self.suspected, self.yields) = (true, 0);
             }
             return Idle::Poll;
         }
@@ -152,10 +155,13 @@ impl EmptyPolls {
             return Idle::Poll;
         }
         self.yields = self.yields.wrapping_add(1);
-        if self.yields.is_multiple_of(YIELDS_PER_LOOK)
-            && let Some((SWITCHES_PER_LOOK.., _)) = self.switches(now, thread, look())
-        {
-            oversubscription.lasts(now);
+        if self.yields.is_multiple_of(YIELDS_PER_LOOK) {
+            let suspected = std::mem::take(&mut self.suspected);
+            match self.switches(now, thread, look()) {
+                Some((SWITCHES_PER_LOOK.., _)) if suspected => oversubscription.preempted(now),
+                Some((SWITCHES_PER_LOOK.., _)) => oversubscription.lasts(now),
+                _ => {}
+            }
         }
         Idle::Yield
     }
@@ -296,18 +302,36 @@ mod tests {
             // An idle program's helper.
             of.look.helper_runs = 1_000_000;
             let mut idle = Vec::new();
+            let mut by_yields = 0;
             for n in 0..20_000 {
-                of.look.switches = n / 2 / micros_per_switch;
+                of.look.switches = n / 2 / micros_per_switch + by_yields;
                 of.look.helper_runs = 1_000_000 + n / 2 / micros_per_run;
                 // Messages arrive meanwhile.
                 if n % 40 == 0 {
                     of.polls.found();
                 }
                 idle.push(of.one(at(n / 2), false));
+                by_yields += u64::from(idle.last() == Some(&Idle::Yield));
             }
-            assert_eq!(count(&idle, Idle::Yield) != 0, yields);
+            assert_eq!(count(&idle, Idle::Yield) > 64, yields);
             assert_eq!(count(&idle, Idle::Pause), 0);
         }
+    }
+
+    /// Polls that find nothing take a twentieth of a microsecond here, so there are several looks in the time of one switch, and each switch is
+    /// often. No yield leads to another thread.
+    #[test]
+    fn a_switch_to_a_thread_that_runs_once_leads_to_some_yields_only() {
+        let (mut of, mut yields) = (Consumer::default(), 0);
+        let switches = |n| n * 50 / 5_000_000;
+        for n in 0..2_000_000 {
+            of.look.switches = switches(n);
+            let now = Time::from_nanos(1_000_000_000 + n * 50);
+            yields += u64::from(of.one(now, false) == Idle::Yield);
+        }
+        let suspicions = switches(2_000_000 - 1);
+        assert_eq!(yields, suspicions * u64::from(YIELDS_PER_LOOK));
+        assert!(!of.state.is_present(Time::from_nanos(1_100_000_000)));
     }
 
     #[test]
