@@ -63,7 +63,17 @@ impl Channel {
     }
 
     /// Takes a queue pair off the list of those whose acknowledgement is held back. Returns false if it is not there.
+    #[inline]
     pub(super) fn forget_held(&mut self, slot: u32) -> bool {
+        if self.held.last() == Some(&slot) {
+            self.held.pop();
+            return true;
+        }
+        self.forget_held_of_several(slot)
+    }
+
+    #[inline(never)]
+    fn forget_held_of_several(&mut self, slot: u32) -> bool {
         let at = self.held.iter().position(|held| *held == slot);
         at.map(|at| self.held.swap_remove(at)).is_some()
     }
@@ -303,6 +313,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Puts a queue pair, which is on no list, on the list of those that owe only an acknowledgement.
+    #[inline]
     fn hold(&mut self, id: NearId, slot: u32) {
         if let Some(Some(qp)) = self.qps.get_mut(slot as usize)
             && let Some(Some(channel)) = self.channels.get_mut(usize::from(id.0))
@@ -479,7 +490,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Puts a queue pair that has handled a record on the list where its answer belongs.
-    #[inline]
+    #[inline(always)]
     fn record_handled(&mut self, id: NearId, slot: u32, owes: Owes) {
         match owes {
             Owes::Urgent => self.enqueue(slot),

@@ -56,14 +56,13 @@ impl<M: Memory> Engine<M> {
         let before = self.channel(id).map_or(0, |channel| channel.progress.sent);
         let mut is_timed = false;
         let posted = self.with_qp(now, slot, |qp, cx| {
-            // The timer of an earlier request runs on.
-            is_timed = poster.busy && qp.armed.is_some();
             let Some(length) = qp.post_express(cx, request, room, commit)? else {
                 return Ok(None);
             };
             cx.out.counters.sent += 1;
             let until = before + length as u64;
             qp.sent_until(until);
+            is_timed = qp.is_timed();
             Ok(Some((until, qp.held, qp.has_output())))
         });
         let sent = posted.unwrap_or(Err(PostError::UnknownQueue))?;
@@ -105,7 +104,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Records that the record of a post has the acknowledgement that was held back.
-    #[inline(never)]
+    #[inline]
     fn record_acknowledges(&mut self, id: NearId, slot: u32) {
         let channel = self.channel_mut(id);
         let off = channel.is_some_and(|channel| channel.forget_held(slot));

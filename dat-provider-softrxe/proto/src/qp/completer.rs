@@ -300,14 +300,11 @@ impl Qp {
         while r.reads.front().is_some_and(|last| last.is_before(to)) {
             r.reads.pop_front();
         }
-        r.retries = 0;
-        r.rnr_retries = r.path.rnr_retry;
-        r.gone_back_at = None;
-        r.restart_timer(cx.now, cx.config.ack_timeout);
+        r.progressed(cx.now, cx.config.ack_timeout);
     }
 
     /// Completes the oldest request.
-    fn complete_head<M>(&mut self, cx: &mut Context<'_, M>) {
+    pub(super) fn complete_head<M>(&mut self, cx: &mut Context<'_, M>) {
         let r = &mut self.requester;
         let Some(wqe) = r.ring.get(r.ring.head()) else {
             return;

@@ -346,7 +346,9 @@ impl Qp {
         self.keepalive.packet_received();
         // The request completes before the message that acknowledges it, as on adapters: programs with one queue for both rely on it.
         if let Some(psn) = arrival.acknowledged {
-            self.handle_ack(cx, psn);
+            if !self.acknowledge_only(cx, psn) {
+                self.handle_ack(cx, psn);
+            }
             // A local request that failed was next, and has ended the queue pair: its receive was flushed, so the peer gets no acknowledgement.
             if !self.state.receives() {
                 return true;
@@ -367,6 +369,36 @@ impl Qp {
             };
             cx.out.complete_inline(self.init.recv_cq, completion);
         }
+        true
+    }
+
+    /// Does what [`handle_ack`](Self::handle_ack) does if `psn` is the only one in flight, of the only request, on a channel: such is an exchange
+    /// of request and reply. Returns false where that function decides; no state has changed then.
+    #[inline(always)]
+    fn acknowledge_only<M>(&mut self, cx: &mut Context<'_, M>, psn: Psn) -> bool {
+        let r = &mut self.requester;
+        let next = psn.plus(1);
+        if r.ring.len() != 1 || r.una != psn || r.next != next || r.high != next {
+            return false;
+        }
+        let Some(wqe) = r.ring.get(r.ring.head()) else {
+            return false;
+        };
+        let answered = wqe.span == Some((psn, 1)) && !wqe.has_response();
+        if !answered || !r.path.lossless || r.failed.is_some() || !self.state.sends() {
+            return false;
+        }
+        let signaled = wqe.signaled;
+        if signaled {
+            self.complete_head(cx);
+        } else {
+            r.remove_head();
+            cx.out.release_completions(self.init.send_cq, 1);
+        }
+        let r = &mut self.requester;
+        r.window.acknowledged(1);
+        r.una = next;
+        r.progressed(cx.now, cx.config.ack_timeout);
         true
     }
 

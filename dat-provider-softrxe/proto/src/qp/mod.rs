@@ -468,6 +468,13 @@ impl Qp {
         first(first(requester, ack), self.keepalive.deadline())
     }
 
+    /// Returns true if the engine's timer entry is not after the requester's deadline, which is the only one that a post sets.
+    #[inline]
+    pub(crate) fn is_timed(&self) -> bool {
+        let entry = self.armed;
+        entry.is_some_and(|at| self.requester.deadline().is_none_or(|due| at <= due))
+    }
+
     /// Returns true if a deadline has passed.
     pub(crate) fn is_due(&self, now: Time) -> bool {
         let passed = |deadline: Option<Time>| deadline.is_some_and(|at| at <= now);

@@ -210,7 +210,16 @@ impl Responder {
 
     /// Returns the newest PSN that an acknowledgement may name. Only its response may acknowledge a READ or an atomic:
     /// rdma_rxe takes an acknowledgement with its PSN for the response, and completes it without the data.
+    #[inline]
     pub(super) fn acknowledged(&self) -> Psn {
+        if self.resources.is_empty() {
+            return self.expected.minus(1);
+        }
+        self.acknowledged_before_responses()
+    }
+
+    #[inline(never)]
+    fn acknowledged_before_responses(&self) -> Psn {
         let mut end = self.expected;
         for resource in self.resources.iter().rev() {
             let (first, packets) = resource.span();

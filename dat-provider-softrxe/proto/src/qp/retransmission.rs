@@ -13,15 +13,34 @@ use crate::work::Status;
 
 impl Requester {
     /// Starts the timer of the first request that is posted for a channel. It may have to wait for room there.
+    #[inline]
     pub(super) fn start_timer(&mut self, now: Time, first: Duration) {
         if self.path.lossless && self.ring.len() == 1 {
             self.restart_timer(now, first);
         }
     }
 
+    /// Begins anew after an acknowledgement of something that was not acknowledged yet.
+    #[inline]
+    pub(super) fn progressed(&mut self, now: Time, first: Duration) {
+        self.retries = 0;
+        self.rnr_retries = self.path.rnr_retry;
+        self.gone_back_at = None;
+        self.restart_timer(now, first);
+    }
+
+    #[inline(always)]
     pub(super) fn restart_timer(&mut self, now: Time, first: Duration) {
-        let runs = self.una != self.high || self.path.lossless;
-        self.timer = runs.then(|| now + self.round_trip.timeout(first, self.retries));
+        if self.una != self.high || self.path.lossless && self.ring.len() > 0 {
+            self.run_timer(now, first);
+        } else {
+            self.timer = None;
+        }
+    }
+
+    #[inline(never)]
+    fn run_timer(&mut self, now: Time, first: Duration) {
+        self.timer = Some(now + self.round_trip.timeout(first, self.retries));
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {

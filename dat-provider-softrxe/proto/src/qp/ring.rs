@@ -99,6 +99,7 @@ impl<T> Ring<T> {
     }
 
     /// Returns the first `count` SGEs of a request.
+    #[inline(always)]
     pub(crate) fn sges(&self, seq: u32, count: usize) -> &[Sge] {
         let at = self.slot(seq) * self.max_sge;
         &self.sges[at..at + count]
@@ -166,7 +167,7 @@ impl<T> Ring<T> {
     }
 
     /// Removes the oldest request, if `head() != tail()`, without reading it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn skip(&mut self) {
         let slot = self.slot(self.head);
         self.slots[slot] = None;

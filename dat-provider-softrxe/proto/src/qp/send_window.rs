@@ -40,7 +40,11 @@ impl SendWindow {
     }
 
     /// Records that `packets` more were acknowledged.
+    #[inline]
     pub(crate) fn acknowledged(&mut self, packets: u32) {
+        if self.size == self.max {
+            return;
+        }
         if self.size < self.threshold {
             self.size = (self.size + packets).min(self.threshold);
             return;
