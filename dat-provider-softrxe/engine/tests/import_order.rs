@@ -22,6 +22,7 @@ const ORDER: &[&str] = &[
     "adaptive::ring_copies",
     "adaptive::pull_choice",
     "adaptive::socket_cadence",
+    "adaptive::stream_pace",
     "adaptive",
     // Registered memory.
     "memory::probe",

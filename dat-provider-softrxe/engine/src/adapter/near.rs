@@ -160,7 +160,7 @@ impl Near {
         let free = self.channels.iter().position(Option::is_none);
         let index = free.unwrap_or(self.channels.len());
         let id = NearId(index as u16);
-        let mut link = NearLink::new(id, channel);
+        let mut link = NearLink::new(id, channel, looped);
         let source = SocketAddr::new(peer.0, port);
         let added = engine.near_up(id, source, guid, link.mtu() as u16);
         if let Err(error) = added {

@@ -1,5 +1,5 @@
 //! Predictions of what the consumer does next, from what it did: whether to hold an acknowledgement back, whether another post
-//! follows, how long payloads are copied, when the UDP socket is read. Pure. How long to spin is `dat_os::spin`'s.
+//! follows, how long payloads are copied, when the UDP socket and the rings are read. Pure. How long to spin is `dat_os::spin`'s.
 
 pub(crate) mod empty_polls;
 pub(crate) mod loop_exit;
@@ -7,6 +7,7 @@ pub(crate) mod oversubscription;
 pub(crate) mod pull_choice;
 pub(crate) mod ring_copies;
 pub(crate) mod socket_cadence;
+pub(crate) mod stream_pace;
 
 use std::time::Duration;
 

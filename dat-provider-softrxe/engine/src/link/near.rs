@@ -14,6 +14,7 @@ use softrxe_proto::{Engine, NearId, NearOut, NearPoster, PostError, Qpn, SendReq
 
 use crate::adaptive::pull_choice::{PullChoice, Way};
 use crate::adaptive::ring_copies::RingCopies;
+use crate::adaptive::stream_pace::StreamPace;
 use crate::clock;
 use crate::memory::lending::Loans;
 use crate::memory::record_bytes::RecordBytes;
@@ -78,6 +79,8 @@ pub(crate) struct NearLink {
     starved: bool,
     pulls: Pulls,
     copies: RingCopies,
+    /// Of looks; `None` if each look is made.
+    pace: Option<StreamPace>,
 }
 
 /// Whether long payloads are copied out of the peer's memory.
@@ -166,14 +169,16 @@ const fn way(payload: RecordPart) -> Way {
 }
 
 impl NearLink {
-    /// Makes the link of the channel `id`.
-    pub(crate) fn new(id: NearId, channel: Channel) -> Self {
+    /// Makes the link of the channel `id`. `looped`: the peer is this engine itself.
+    pub(crate) fn new(id: NearId, channel: Channel, looped: bool) -> Self {
         Self {
             id,
             channel,
             starved: false,
             pulls: Pulls::Never,
             copies: RingCopies::new(is_amd()),
+            // What an engine sends to itself arrives in the same call.
+            pace: (!looped).then(StreamPace::new),
         }
     }
 
@@ -195,20 +200,39 @@ impl NearLink {
         self.channel.sender.mtu()
     }
 
-    /// Passes records that have arrived to `engine`, up to a bound.
+    /// Passes records that have arrived to `engine`, up to a bound. In a stream of long records some calls do nothing.
     ///
     /// # Errors
     /// [`Violation`]: the channel is to end.
+    #[inline]
     pub(crate) fn receive(
         &mut self,
         engine: &mut Engine<Regions>,
         now: Time,
     ) -> Result<Look, Violation> {
+        if self.pace.as_ref().is_some_and(|pace| pace.rests(now)) {
+            return Ok(Look::default());
+        }
+        self.receive_now(engine, now)
+    }
+
+    /// Passes records that have arrived to `engine`, up to a bound.
+    ///
+    /// # Errors
+    /// [`Violation`]: the channel is to end.
+    fn receive_now(&mut self, engine: &mut Engine<Regions>, now: Time) -> Result<Look, Violation> {
         if let Pulls::Untried = self.pulls {
             self.try_to_pull(engine);
         }
         let mut look = Look::default();
+        let begin = self.channel.receiver.position();
         let received = self.receive_run(engine, now, &mut look);
+        if look.records > 0
+            && let Some(pace) = &mut self.pace
+        {
+            let bytes = self.channel.receiver.position() - begin;
+            pace.found(now, look.records, bytes);
+        }
         if look.records > 0 {
             engine.memory().set_record(RecordBytes::NONE);
         }
@@ -282,7 +306,7 @@ impl NearLink {
         let end = self.channel.receiver.end_of_published();
         let mut all = Look::default();
         while self.channel.receiver.position() < end {
-            let look = self.receive(engine, now)?;
+            let look = self.receive_now(engine, now)?;
             all.records += look.records;
             all.wake |= look.wake;
             if look.records == 0 {

@@ -329,7 +329,7 @@ fn a_violation_leaves_no_record_at_hand() {
     );
     let (own, memory) = Channel::create(RING).unwrap();
     let mut peer = Channel::adopt(&memory.try_clone().unwrap(), RING).unwrap();
-    let mut link = NearLink::new(NearId(0), own);
+    let mut link = NearLink::new(NearId(0), own, false);
     // Two records. The second one's fixed part says that it has no bytes.
     for _ in 0..2 {
         peer.sender.space().unwrap();
