@@ -14,10 +14,9 @@ use dat_core::flags::{Close, EvdFlags};
 use dat_core::head::raw;
 use dat_core::ia::Ia;
 use dat_os::sleep::{Slept, on_readable};
-use null::{Events, Null, eventually, open};
+use null::{Events, LONG, Null, eventually, open, woken};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
-const LONG: Option<Duration> = Some(Duration::from_secs(10));
 const EMPTY: u32 = 0x000d_0000;
 
 fn cno(ia: &'static Ia<Null>) -> &'static Cno<Null> {
@@ -79,7 +78,7 @@ fn a_waiter_is_woken_and_each_of_many_gets_one_evd() {
         for evd in evds {
             evd.post_se(1).unwrap();
         }
-        let mut woken: Vec<_> = waiters.into_iter().map(|w| w.join().unwrap()).collect();
+        let mut woken: Vec<_> = waiters.into_iter().map(woken).collect();
         woken.sort_unstable();
         let mut all = evds.map(raw);
         all.sort_unstable();
@@ -110,7 +109,7 @@ fn disabled_and_waited_evds_do_not_trigger() {
             second.unwrap_err().error == Error::state(Subtype::InvalidStateEvdWaiter)
         });
         evd.post_se(3).unwrap();
-        waiter.join().unwrap().unwrap();
+        woken(waiter).unwrap();
     });
     assert_eq!(cno.wait(NOW).unwrap_err().code(), EMPTY);
     ia.close(Close::Abrupt).unwrap();
@@ -155,7 +154,7 @@ fn a_cno_is_not_freed_while_a_thread_waits() {
         let lure = Evd::create(ia, 1, None, EvdFlags::SOFTWARE).unwrap();
         lure.modify_cno(Some(cno)).unwrap();
         lure.post_se(0).unwrap();
-        assert_eq!(waiter.join().unwrap(), Ok(raw(lure)));
+        assert_eq!(woken(waiter), Ok(raw(lure)));
         lure.free().unwrap();
     });
     cno.free().unwrap();
@@ -171,7 +170,7 @@ fn waiters_get_a_null_handle_when_the_last_evd_is_freed() {
         let waiter = scope.spawn(|| cno.wait(LONG));
         eventually("the waiter waits", || waits(cno));
         evd.free().unwrap();
-        assert_eq!(waiter.join().unwrap(), Ok(0));
+        assert_eq!(woken(waiter), Ok(0));
     });
     ia.close(Close::Abrupt).unwrap();
 }
@@ -183,10 +182,10 @@ fn waiters_and_agents_get_a_null_handle_when_the_ia_closes() {
     let idle = Cno::create(ia, CnoProxy::Agent(agent)).unwrap();
     let cno = cno(ia);
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| cno.wait(None));
+        let waiter = scope.spawn(|| cno.wait(LONG));
         eventually("the waiter waits", || waits(cno));
         ia.close(Close::Abrupt).unwrap();
-        assert_eq!(waiter.join().unwrap(), Ok(0));
+        assert_eq!(woken(waiter), Ok(0));
     });
     assert_eq!(calls.load(Ordering::SeqCst), 1);
     assert_eq!(last.load(Ordering::SeqCst), 0);
@@ -381,13 +380,14 @@ fn a_waiter_that_gets_a_null_handle_may_free_the_cno_and_close_the_ia() {
         let cno = cno(ia);
         let evd = evd(ia, cno);
         thread::scope(|scope| {
-            scope.spawn(move || {
+            let waiter = scope.spawn(move || {
                 assert_eq!(cno.wait(LONG), Ok(0));
                 cno.free().unwrap();
                 ia.close(Close::Graceful).unwrap();
             });
             eventually("the waiter waits", || waits(cno));
             evd.free().unwrap();
+            woken(waiter);
         });
     }
 }

@@ -278,6 +278,8 @@ fn a_reserved_service_point_reserves_its_endpoint() {
         Sp::rsp_create(server.ia, 107, ep, server.cr).err(),
         reserved.err()
     );
+    let foreign = Sp::rsp_create(server.ia, 107, client.ep(), server.cr).err();
+    assert_eq!(foreign, Some(Error::handle(Subtype::InvalidHandleEp)));
     rsp.free().unwrap();
     assert_eq!(rsp.free(), Err(Error::handle(Subtype::InvalidHandleRsp)));
     assert_eq!(state(ep), EpState::Unconnected);

@@ -10,10 +10,9 @@ use dat_core::error::{Error, Kind, Subtype};
 use dat_core::evd::{Evd, WaitError};
 use dat_core::flags::{Close, EvdFlags};
 use dat_core::ia::Ia;
-use null::{Events, Null, eventually, open};
+use null::{Events, LONG, Null, eventually, open, woken};
 
 const SOON: Option<Duration> = Some(Duration::from_millis(20));
-const LONG: Option<Duration> = Some(Duration::from_secs(10));
 
 fn software(ia: &'static Ia<Null>, qlen: u32) -> &'static Evd<Null> {
     Evd::create(ia, qlen, None, EvdFlags::SOFTWARE).unwrap()
@@ -116,7 +115,7 @@ fn a_wait_with_a_threshold_waits_for_that_many_events() {
         evd.post_se(3).unwrap();
         assert!(waited(evd), "woken by three of four");
         evd.post_se(4).unwrap();
-        assert_eq!(waiter.join().unwrap(), (Ok(3), vec![1]));
+        assert_eq!(woken(waiter), (Ok(3), vec![1]));
     });
     ia.close(Close::Abrupt).unwrap();
 }
@@ -138,7 +137,7 @@ fn one_waiter_at_a_time_and_it_owns_the_evd() {
             Err(Error::state(Subtype::InvalidStateEvdWaiter))
         );
         evd.post_se(1).unwrap();
-        assert_eq!(waiter.join().unwrap(), Ok(0));
+        assert_eq!(woken(waiter), Ok(0));
     });
     assert_eq!(
         evd.dequeue(&mut Events::default()),
@@ -171,7 +170,7 @@ fn an_unwaitable_evd_refuses_waiters_but_not_events() {
         evd.set_unwaitable().unwrap();
         // The wait ends even if the EVD is waitable again before the waiter looks.
         evd.clear_unwaitable().unwrap();
-        assert_eq!(code(waiter.join().unwrap()), refused);
+        assert_eq!(code(woken(waiter)), refused);
     });
     evd.set_unwaitable().unwrap();
     assert_eq!(evd.info().unwrap().state & 0xc, 0x8);
@@ -222,7 +221,7 @@ fn resize_refuses_a_length_below_the_threshold_of_a_waiter() {
         for pointer in 1..=8 {
             evd.post_se(pointer).unwrap();
         }
-        assert_eq!(waiter.join().unwrap(), Ok(7));
+        assert_eq!(woken(waiter), Ok(7));
     });
     evd.resize(7).unwrap();
     ia.close(Close::Abrupt).unwrap();
@@ -236,7 +235,7 @@ fn free_aborts_the_waiter_and_the_handle_is_dead() {
         let waiter = scope.spawn(|| evd.wait(None, 1, &mut Events::default()));
         eventually("the waiter waits", || waited(evd));
         evd.free().unwrap();
-        assert_eq!(code(waiter.join().unwrap()), Error::of(Kind::Abort).code());
+        assert_eq!(code(woken(waiter)), Error::of(Kind::Abort).code());
     });
     let dead = Error::of(Kind::InvalidHandle);
     let dead_argument = Error::handle(Subtype::InvalidHandle1);

@@ -12,11 +12,10 @@ use dat_core::evd::{Evd, Polled};
 use dat_core::flags::CompletionFlags;
 use dat_core::head::raw;
 use null::side::{Side, cookies, side, side_of};
-use null::{Events, Null, before_next_poll, eventually};
+use null::{Events, LONG, Null, before_next_poll, eventually, woken};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 const SOON: Option<Duration> = Some(Duration::from_millis(50));
-const LONG: Option<Duration> = Some(Duration::from_secs(10));
 const NONE: CompletionFlags = CompletionFlags::empty();
 
 /// Starts a thread that waits for one event, and returns once it waits. The thread returns what is left, and the cookie.
@@ -254,7 +253,7 @@ fn an_unsignalled_completion_wakes_no_waiter_but_can_be_dequeued() {
         assert!(!waiter.is_finished(), "woken by an unsignalled completion");
         side.send(2, NONE);
         side.qp.finish_requests(1);
-        assert_eq!(waiter.join().unwrap(), (1, vec![1]));
+        assert_eq!(woken(waiter), (1, vec![1]));
     });
     assert_eq!(side.cookies(), [2]);
     // The wait returns the completion when the timeout expires, and not before.
@@ -281,7 +280,7 @@ fn a_solicited_wait_ends_with_a_solicited_message() {
         thread::sleep(Duration::from_millis(10));
         assert!(!waiter.is_finished(), "woken by an unsolicited message");
         side.qp.receive(true);
-        assert_eq!(waiter.join().unwrap(), (1, vec![1]));
+        assert_eq!(woken(waiter), (1, vec![1]));
     });
     side.ep.free().unwrap();
     assert_eq!(side.evd.info().unwrap().state & 0x30, 0x30);
@@ -298,7 +297,7 @@ fn a_waiter_sees_completions_up_to_its_threshold() {
             side.send(cookie, NONE);
         }
         side.qp.finish_requests(3);
-        assert_eq!(waiter.join().unwrap(), Ok(2));
+        assert_eq!(woken(waiter), Ok(2));
     });
     side.close();
 }
@@ -320,7 +319,7 @@ fn a_cno_is_notified_of_completions_only_while_it_listens_and_misses_none() {
             });
             side.send(2 * round + 2, NONE);
             side.qp.finish_requests(1);
-            assert_eq!(waiter.join().unwrap(), Ok(raw(side.evd)));
+            assert_eq!(woken(waiter), Ok(raw(side.evd)));
         });
         assert_eq!(side.cookies(), [2 * round + 1, 2 * round + 2]);
         assert_eq!(cno.wait(NOW).unwrap_err().code(), 0x000d_0000);
@@ -330,20 +329,32 @@ fn a_cno_is_notified_of_completions_only_while_it_listens_and_misses_none() {
 
 #[test]
 fn an_agent_is_called_for_a_completion_without_a_waiter() {
-    let side = side(NONE, NONE);
-    let (tell, reported) = std::sync::mpsc::channel();
-    let cno = Cno::create(side.ia, CnoProxy::None).unwrap();
-    side.evd.modify_cno(Some(cno)).unwrap();
-    cno.modify_agent(Some(Agent {
-        call: Box::new(move |evd| tell.send(evd).unwrap()),
-        instance_data: 0,
-        function: 0,
-    }))
-    .unwrap();
-    side.send(1, NONE);
-    side.qp.finish_requests(1);
-    assert_eq!(reported.recv_timeout(LONG.unwrap()), Ok(raw(side.evd)));
-    side.close();
+    for (at_creation, before) in [(true, false), (false, false), (true, true)] {
+        let side = side(NONE, NONE);
+        let (tell, reported) = std::sync::mpsc::channel();
+        let agent = Agent {
+            call: Box::new(move |evd| tell.send(evd).unwrap()),
+            instance_data: 0,
+            function: 0,
+        };
+        let cno = if at_creation {
+            Cno::create(side.ia, CnoProxy::Agent(agent)).unwrap()
+        } else {
+            let cno = Cno::create(side.ia, CnoProxy::None).unwrap();
+            cno.modify_agent(Some(agent)).unwrap();
+            cno
+        };
+        side.send(1, NONE);
+        if before {
+            side.qp.finish_requests(1);
+        }
+        side.evd.modify_cno(Some(cno)).unwrap();
+        if !before {
+            side.qp.finish_requests(1);
+        }
+        assert_eq!(reported.recv_timeout(LONG.unwrap()), Ok(raw(side.evd)));
+        side.close();
+    }
 }
 
 #[test]
@@ -364,7 +375,7 @@ fn notifications_return_to_the_cno_after_a_wait() {
             eventually("the waiter waits", || is_waited(side.evd));
             side.send(2 * round + 1, NONE);
             side.qp.finish_requests(1);
-            assert_eq!(waiter.join().unwrap(), Ok(0));
+            assert_eq!(woken(waiter), Ok(0));
         });
         assert!(reported.try_recv().is_err(), "the waiter owned the EVD");
         side.send(2 * round + 2, NONE);

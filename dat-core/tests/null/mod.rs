@@ -201,7 +201,12 @@ pub(crate) struct Parker {
     changed: Condvar,
 }
 
-fn sleep(parker: &Parker, timeout: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Parked {
+fn sleep(
+    parker: &Parker,
+    polls: bool,
+    timeout: Option<Duration>,
+    ready: &mut dyn FnMut() -> bool,
+) -> Parked {
     let deadline = timeout.map(|t| Instant::now() + t);
     loop {
         if ready() {
@@ -209,10 +214,13 @@ fn sleep(parker: &Parker, timeout: Option<Duration>, ready: &mut dyn FnMut() -> 
         }
         let mut permit = parker.permit.lock();
         if !*permit {
-            // A completion wakes no thread here: the sleeper polls from time to time, as in a polling driver.
-            let look = Instant::now() + Duration::from_micros(500);
-            let until = deadline.map_or(look, |d| d.min(look));
-            parker.changed.wait_until(&mut permit, until);
+            // A completion wakes no thread here: the sleeper polls from time to time, as in a polling driver. Without a
+            // completion queue only core wakes it, so that a wake-up that core forgets shows.
+            let look = polls.then(|| Instant::now() + Duration::from_micros(500));
+            match deadline.into_iter().chain(look).min() {
+                Some(until) => drop(parker.changed.wait_until(&mut permit, until)),
+                None => parker.changed.wait(&mut permit),
+            }
         }
         if std::mem::take(&mut *permit) {
             return Parked::Woken;
@@ -395,7 +403,7 @@ impl Transport for Null {
         if let Some(act) = AT_PARK.take() {
             act();
         }
-        let outcome = sleep(parker, timeout, ready);
+        let outcome = sleep(parker, cq.is_some(), timeout, ready);
         parked(false);
         outcome
     }
@@ -534,4 +542,14 @@ pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
         assert!(begun.elapsed() < Duration::from_secs(10), "never: {what}");
         std::thread::yield_now();
     }
+}
+
+/// A wait that ends only if it is woken: longer than [`eventually`] waits.
+pub(crate) const LONG: Option<Duration> = Some(Duration::from_secs(30));
+
+/// Returns the result of a thread that waits for [`LONG`] and was woken. A wait that expires takes the events too that came
+/// meanwhile, so its result alone does not show that a wake-up was lost.
+pub(crate) fn woken<T>(waiter: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    eventually("the waiter is woken", || waiter.is_finished());
+    waiter.join().unwrap()
 }

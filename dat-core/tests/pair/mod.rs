@@ -453,7 +453,7 @@ impl Transport for Fake {
 
     fn park(
         _adapter: &Adapter,
-        _cq: Option<&Cq>,
+        cq: Option<&Cq>,
         parker: &Parker,
         timeout: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
@@ -470,8 +470,12 @@ impl Transport for Fake {
             if end.is_some_and(|end| Instant::now() >= end) {
                 return Parked::TimedOut;
             }
-            // A completion does not wake the sleeper here.
-            parker.bell.wait_for(&mut permit, Duration::from_millis(1));
+            // A completion does not wake the sleeper here. Without a completion queue only core wakes it.
+            let look = cq.map(|_| Instant::now() + Duration::from_millis(1));
+            match end.into_iter().chain(look).min() {
+                Some(until) => drop(parker.bell.wait_until(&mut permit, until)),
+                None => parker.bell.wait(&mut permit),
+            }
         }
     }
 

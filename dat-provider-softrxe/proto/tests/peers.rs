@@ -144,6 +144,49 @@ fn repeated_packets_do_not_use_up_the_rnr_retries() {
     assert_eq!(pair.sides[0].completions[0].status, Status::Success);
 }
 
+/// An RNR NAK acknowledges what was sent before it, also if the acknowledgement itself is lost.
+#[test]
+fn an_rnr_nak_completes_the_requests_before_it() {
+    let mut pair = Pair::new("peers_rnr_acknowledges");
+    let [a, b] = pair.connected();
+    pair.receive(1, b, 1, &[]);
+    pair.filter = Box::new(|p| p.to != 0 || p.bytes[0] != ACK || p.bytes[12] >> 5 == 1);
+    for id in 1..=3 {
+        pair.post(0, a, &SendRequest::new(id, Op::Send, &[]));
+    }
+    let refused = |p: &mut Pair| p.sides[0].engine.counters().rnr_received == 1;
+    assert!(pair.run_until(MOMENT, refused));
+    let completed: Vec<_> = pair.sides[0].completions.iter().map(|c| c.wr_id).collect();
+    assert_eq!(completed, [1]);
+}
+
+/// A peer has room for the READs and atomics that it stated, and may refuse another one.
+#[test]
+fn no_more_reads_and_atomics_are_outstanding_than_the_path_allows() {
+    let depth = 4;
+    for atomics in [false, true] {
+        let mut pair = Pair::new("peers_depth");
+        let [a, _] = pair.connected();
+        let there = pair.sides[1].memory.register(vec![7; 8], ALL);
+        let into = pair.sides[0].memory.register(vec![0; 8], ALL);
+        // No answer arrives.
+        pair.filter = Box::new(|p| p.to != 0);
+        let op = if atomics {
+            Op::FetchAdd {
+                remote: at(there),
+                add: 1,
+            }
+        } else {
+            Op::Read(at(there))
+        };
+        for id in 0..2 * depth {
+            pair.post(0, a, &SendRequest::new(id, op, &[into]));
+        }
+        pair.run_until(common::pair::LATENCY * 4, |_| false);
+        assert_eq!(pair.sent, 2 * depth, "requests and their answers");
+    }
+}
+
 /// Requests that were delivered before one that cannot be sent are not flushed.
 #[test]
 fn a_request_that_cannot_be_sent_does_not_flush_those_before_it() {

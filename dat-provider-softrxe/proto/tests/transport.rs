@@ -238,6 +238,29 @@ fn one_acknowledgement_answers_a_batch() {
     assert_eq!(pair.sides[1].engine.counters().sent, 1);
 }
 
+fn a_request_that_is_not_signaled_completes_only_with_a_failure() {
+    let mut pair = Pair::new("unsignaled");
+    let [a, b] = pair.connected();
+    let silent = |id| SendRequest {
+        signaled: false,
+        ..SendRequest::new(id, Op::Send, &[])
+    };
+    for id in 0..3 {
+        pair.receive(1, b, id, &[]);
+    }
+    pair.post(0, a, &silent(0));
+    pair.post(0, a, &SendRequest::new(1, Op::Send, &[]));
+    pair.post(0, a, &silent(2));
+    pair.run();
+    assert_eq!(pair.sides[1].completions.len(), 3);
+    assert_eq!(only(&mut pair.sides[0].completions).wr_id, 1);
+    pair.sides[0].engine.fail_qp(pair.now, a);
+    pair.post(0, a, &silent(3));
+    pair.run();
+    let flushed = only(&mut pair.sides[0].completions);
+    assert_eq!((flushed.wr_id, flushed.status), (3, Status::Flushed));
+}
+
 fn an_error_flushes_what_is_outstanding_in_order() {
     let mut pair = Pair::new("flush");
     let [a, b] = pair.connected();
@@ -360,5 +383,6 @@ over_both_links!(
     immediate_data_and_solicited_events_arrive_with_their_message,
     atomics_return_the_value_before,
     one_acknowledgement_answers_a_batch,
+    a_request_that_is_not_signaled_completes_only_with_a_failure,
     an_error_flushes_what_is_outstanding_in_order,
 );

@@ -160,3 +160,13 @@ fn numbers_are_those_of_dat_h() {
     assert_eq!(EpState::CompletionPending as u32, 12);
     assert_eq!(EpState::from_number(1), None);
 }
+
+#[test]
+fn an_attempt_is_active_or_an_answer() {
+    let attempts: Vec<_> = EpState::ALL
+        .into_iter()
+        .filter(|s| s.is_attempt())
+        .collect();
+    let expected = [EpState::ActiveConnectionPending, EpState::CompletionPending];
+    assert_eq!(attempts, expected);
+}

@@ -462,6 +462,29 @@ mod tests {
         }
     }
 
+    /// Else a repetition of a READ of the connection before would be answered from what its memory is now.
+    #[test]
+    fn a_reset_forgets_what_the_peer_before_asked_for() {
+        let mut responder = responder(7);
+        read(&mut responder, 2);
+        responder.jobs.push_back(Job {
+            psn: Psn::new(7),
+            messages: 0,
+            duplicate: false,
+            kind: JobKind::Atomic(1),
+        });
+        responder.sges.push(Sge {
+            address: 0,
+            length: 1,
+            key: 1,
+        });
+        assert!(responder.begins_read(Psn::new(7)));
+        responder.reset();
+        assert!(!responder.begins_read(Psn::new(7)));
+        assert!(responder.resources.is_empty() && responder.jobs.is_empty());
+        assert!(responder.sges.is_empty());
+    }
+
     #[test]
     fn requests_that_a_repetition_can_name_are_kept() {
         let mut responder = responder(0xff_0000);

@@ -141,3 +141,25 @@ pub fn private_data<const N: usize>(data: &[u8]) -> [u8; N] {
     field[..length].copy_from_slice(&data[..length]);
     field
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a message says is also what it writes, field by field.
+    #[test]
+    fn every_field_that_is_read_is_written() {
+        for id in 0x10..=0x18 {
+            let bodies: [Body; 3] = [
+                [0xff; LEN],
+                std::array::from_fn(|i| i as u8),
+                std::array::from_fn(|i| !(i as u8).reverse_bits()),
+            ];
+            for body in bodies {
+                let message = CmMessage::parse(id, &body).unwrap();
+                assert_eq!(message.attribute_id(), id);
+                assert_eq!(CmMessage::parse(id, &message.emit()), Some(message));
+            }
+        }
+    }
+}
