@@ -299,6 +299,30 @@ fn the_event_of_the_end_comes_without_a_flush() {
     assert_eq!(all(evd), [connection(E::Disconnected, from)]);
 }
 
+/// A device refuses a request of the peer: it flushes the queue pair, and reports nothing else.
+#[test]
+fn a_connection_whose_work_is_only_flushed_breaks() {
+    let (client, server) = (Side::open(), Side::open());
+    let (from, to) = (client.ep(), server.ep());
+    join(&client, from, &server, to, 869);
+    for cookie in [1, 2] {
+        to.post_recv(&[], cookie, CompletionFlags::empty()).unwrap();
+    }
+    let qps = server.adapter().qps.lock().clone();
+    qps.iter()
+        .filter_map(Weak::upgrade)
+        .for_each(|qp| qp.flush());
+    for cookie in [1, 2] {
+        let dto = dto(wait(server.recv));
+        assert_eq!((dto.cookie, dto.status), (cookie, DtoStatus::Flushed));
+    }
+    // The peer's disconnect may be on its way.
+    assert_eq!(all(server.conn), []);
+    assert_eq!(wait(server.conn), connection(E::Broken, to));
+    assert_eq!(wait(client.conn), connection(E::Disconnected, from));
+    assert_eq!((all(server.conn), all(client.conn)), (vec![], vec![]));
+}
+
 /// dat_ep_free while another thread disconnects: no event names the dead endpoint.
 #[test]
 fn a_late_disconnect_causes_no_event_of_a_dead_endpoint() {

@@ -286,18 +286,17 @@ fn received(completion: &Completion, ep: usize, cookie: u64) -> Dto {
 }
 
 impl<T: Transport> Ep<T> {
-    /// Breaks the connection after a failed completion, unless it was only flushed. No other report may come (verbs
-    /// report none). The timer thread does it, because the caller holds locks.
+    /// Breaks the connection after a failed completion. No other report may come (verbs report none). The timer thread does it, because the
+    /// caller holds locks.
     #[cold]
     fn failed(&'static self, status: DtoStatus) {
-        if status == DtoStatus::Flushed
-            || !matches!(
-                self.current_state(),
-                EpState::Connected | EpState::DisconnectPending
-            )
-        {
-            return;
+        let state = self.current_state();
+        if status == DtoStatus::Flushed {
+            if state == EpState::Connected || state.is_attempt() {
+                self.break_unless_ended();
+            }
+        } else if matches!(state, EpState::Connected | EpState::DisconnectPending) {
+            self.break_later();
         }
-        self.break_later();
     }
 }

@@ -2,6 +2,7 @@
 //! SRQ.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::connect::Connection;
 use super::state::{Effect, Input};
@@ -14,6 +15,10 @@ use crate::flags::Close;
 use crate::timer;
 use crate::transport::{Token, Transport};
 use crate::upcall::ConnOutcome;
+
+/// Time in which the end of a connection is reported after its work was flushed. A peer that learns of the end by a failed completion
+/// disconnects as soon as its program takes that.
+const END_FOLLOWS_FLUSH: Duration = Duration::from_secs(3);
 
 /// Value of `DAT_EP_TRANSFER_TO_ERROR`, the reason of `DAT_ASYNC_ERROR_EP_BROKEN`.
 const EP_TRANSFER_TO_ERROR: u32 = 0;
@@ -82,6 +87,23 @@ impl<T: Transport> Ep<T> {
         timer::run_soon(move || {
             Self::handle_input(token, Input::Transport(ConnOutcome::Broken), None);
         });
+    }
+
+    /// Breaks the present connection, whose work was flushed, unless its end is reported soon. A queue pair that refuses the peer's request
+    /// flushes its work, and only the peer gets a failed completion. No end is reported if the peer's queue pair has refused a request, too, or
+    /// if the peer's program does not take the completion; rdma_rxe raises no asynchronous event either.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn break_unless_ended(&'static self) {
+        let token = self.head.token(self.index());
+        // Once a connection.
+        if self.flushed.swap(token.0, Ordering::Relaxed) != token.0 {
+            timer::after(END_FOLLOWS_FLUSH, move || {
+                if Self::of_connection(token).is_some_and(|ep| ep.state.is(EpState::Connected)) {
+                    Self::handle_input(token, Input::Transport(ConnOutcome::Broken), None);
+                }
+            });
+        }
     }
 
     /// Breaks the present connection.

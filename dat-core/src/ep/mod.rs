@@ -63,6 +63,8 @@ pub struct Ep<T: Transport> {
     qp_token: AtomicU64,
     /// True once `DAT_ASYNC_ERROR_EP_BROKEN` was posted for the present connection on an SRQ.
     srq_drain_announced: AtomicBool,
+    /// Token of the connection whose work was flushed last, while it was not known to have ended.
+    flushed: AtomicU64,
     /// Service type, of a freed endpoint too; see [`Ep::was_datagram`].
     datagrams_since: AtomicU64,
     connection: Mutex<Connection<T>>,
@@ -85,6 +87,7 @@ impl<T: Transport> Default for Ep<T> {
             recv_ring: Ring::default(),
             qp_token: AtomicU64::new(0),
             srq_drain_announced: AtomicBool::new(false),
+            flushed: AtomicU64::new(0),
             datagrams_since: AtomicU64::new(0),
             connection: Mutex::default(),
             private_data: PrivateData::default(),

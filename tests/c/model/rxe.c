@@ -46,12 +46,13 @@ bool rxe_accepts_long(const struct object *ep)
 }
 
 /* rxe_wqe_is_fenced() of rxe_req.c has a fenced request wait until no READ or atomic is outstanding at all. One behind it is, if
- * it was sent before an earlier request had to be sent again; then each waits for the other. */
+ * it was sent before an earlier request had to be sent again; then each waits for the other. A fenced READ or atomic waits for itself then:
+ * has_rd_atomic stays set. */
 bool rxe_may_be_stuck(const struct post *post)
 {
     if (!run.rxe || !post->fenced)
         return false;
-    for (post = post->next; post; post = post->next)
+    for (; post; post = post->next)
         if (post->kind == READ || post->kind == FETCH_ADD)
             return true;
     return false;
