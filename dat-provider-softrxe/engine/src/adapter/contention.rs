@@ -44,6 +44,11 @@ impl<T> SharedLock<T> {
         self.value.lock()
     }
 
+    /// Takes the lock if no thread has it.
+    pub(crate) fn try_lock(&self) -> Option<BiasedGuard<'_, T>> {
+        self.value.try_lock()
+    }
+
     /// Takes the lock for a call that programs make in loops.
     #[inline]
     pub(crate) fn lock_patiently(&self) -> BiasedGuard<'_, T> {
