@@ -61,8 +61,9 @@ fn leave_all(end: Instant) {
 
 fn ask_all(open: &MutexGuard<'_, Vec<Weak<Hub>>>, end: Instant) {
     for hub in open.iter().filter_map(Weak::upgrade) {
-        // An adapter that is closed disconnects by itself.
-        if hub.process == std::process::id() && !hub.is_ending() {
+        // An adapter that is closed disconnects by itself. A thread that was interrupted in a call keeps the lock: the wait would be in vain.
+        let is_open = hub.process == std::process::id() && !hub.is_ending();
+        if is_open && !hub.state.is_owner_inside() {
             if hub.helper_thread.load(Ordering::Acquire) == dat_arena::current_thread() {
                 // The consumer's agent calls exit(3).
                 if let Some(mut state) = until(end, || hub.state.try_lock()) {

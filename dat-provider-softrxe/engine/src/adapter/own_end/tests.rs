@@ -27,8 +27,19 @@ fn exit_waits_for_no_thread_without_a_bound() {
     thread.join().unwrap();
     assert_eq!(UNFINISHED.load(Ordering::Relaxed), 0, "it did so later");
 
-    // The consumer's agent calls exit(3), in the helper thread.
+    // A thread that polls is interrupted in a poll, and the signal handler calls exit(3).
+    dat_arena::permit_owners();
     let hub = test_hub("127.67.12.2");
+    for _ in 0..100_000 {
+        drop(hub.state.lock());
+    }
+    let held = hub.state.lock();
+    assert_eq!(leave(&hub), 0);
+    drop(held);
+    hub.end();
+
+    // The consumer's agent calls exit(3), in the helper thread.
+    let hub = test_hub("127.67.12.3");
     let here = dat_arena::current_thread();
     hub.helper_thread.store(here, Ordering::Relaxed);
     assert_eq!(leave(&hub), 0);
