@@ -157,6 +157,15 @@ impl<T> BiasedMutex<T> {
         }
     }
 
+    /// Returns whether the calling thread has the lock and took it as the owner: a signal handler may have interrupted it there.
+    #[must_use]
+    pub fn is_owner_inside(&self) -> bool {
+        let here = barrier::current_thread();
+        self.slots.iter().any(|slot| {
+            slot.thread.load(Ordering::Relaxed) == here && slot.inside.load(Ordering::Relaxed)
+        })
+    }
+
     /// Returns whether a thread takes the lock without a locked instruction. Reads all slots, as loom's models require at first.
     #[cfg(test)]
     pub(crate) fn has_owner(&self) -> bool {
@@ -407,9 +416,13 @@ mod tests {
     fn a_lock_that_the_owner_has_is_not_taken_again() {
         let mutex = BiasedMutex::new(0);
         owned(&mutex);
+        assert!(!mutex.is_owner_inside());
         let held = mutex.lock();
+        assert!(mutex.is_owner_inside() || cfg!(miri));
+        elsewhere(|| assert!(!mutex.is_owner_inside()));
         assert!(mutex.try_lock().is_none(), "by the owner itself");
         drop(held);
+        assert!(!mutex.is_owner_inside());
         owned(&mutex);
         let held = mutex.lock();
         std::thread::scope(|scope| {

@@ -11,7 +11,8 @@
 //! * `adapter::driver`: the threads that drive an adapter, namely consumers that post and poll, waiters, and the helper.
 //! * `adapter::hub`: the lock of an adapter. `adapter::state`: what is behind it, and how data passes between the owners of its parts:
 //!   `connections`, `notices`, `peers`, `ports`, `pending`, `near`. `adapter::events` converts the protocol's events to upcalls
-//!   (`adapter::upcall`), `adapter::process_ends` handles the end of other processes. `adapter::lanes`: several hubs of one adapter.
+//!   (`adapter::upcall`), `adapter::process_ends` handles the end of other processes, `adapter::own_end`
+//!   that of this one. `adapter::lanes`: several hubs of one adapter.
 //! * `link`: paths for packets below the reliable connection. `memory`: registered memory. `adaptive`: predictions of what
 //!   the consumer does next. `wait`: sleeping threads. `address`: local addresses.
 

@@ -71,6 +71,7 @@ const ORDER: &[&str] = &[
     "adapter::services",
     "adapter::near_wait",
     "adapter::process_ends",
+    "adapter::own_end",
     // Threads.
     "adapter::driver::closing",
     "adapter::driver::helper",
@@ -89,6 +90,7 @@ const ORDER: &[&str] = &[
     "transport",
     // Tests with whole engines.
     "adapter::near::tests",
+    "adapter::own_end::tests",
     "adapter::process_ends::tests",
     "adapter::driver::helper::tests",
     "adapter::near_dial::tests",

@@ -32,8 +32,8 @@ struct Side {
 }
 
 impl Side {
-    fn open(address: &str, fill: u8) -> Self {
-        let params = IaParams::parse(&format!("{address} 0")).unwrap();
+    fn open(address: &str, settings: &str, fill: u8) -> Self {
+        let params = IaParams::parse(&format!("{address} 0 {settings}")).unwrap();
         // The table is what C programs call; nothing reads it here.
         let ia = Ia::open("static", &params, 8, AsyncEvd::New, 0x7ab1e).unwrap();
         let evd = |flags| Evd::create(ia, 16, None, flags).unwrap();
@@ -139,11 +139,24 @@ fn established(evd: &'static Evd<UserEngine>) {
     assert!(is_established, "{event:?}");
 }
 
+fn accept(server: &Side) {
+    let event = wait(server.cr);
+    let Event::ConnectionRequest { cr, .. } = event else {
+        panic!("{event:?} is no connection request");
+    };
+    let cr = UserEngine::arenas().cr.from_addr(cr).unwrap();
+    cr.accept(Some(server.ep), b"").unwrap();
+    established(server.conn);
+}
+
 #[test]
 fn two_adapters_of_a_program_move_bytes() {
     assert!(KEYS.contains(&"pcap"));
     assert!(default_address().is_none_or(|ip| !ip.is_unspecified()));
-    let (client, server) = (Side::open("127.77.9.1", 1), Side::open("127.77.9.2", 2));
+    let (client, server) = (
+        Side::open("127.77.9.1", "", 1),
+        Side::open("127.77.9.2", "", 2),
+    );
 
     let psp = Sp::psp_create(server.ia, None, server.cr, false).unwrap();
     let qual = psp.info().unwrap().conn_qual;
@@ -152,14 +165,8 @@ fn two_adapters_of_a_program_move_bytes() {
         .ep
         .connect(address, qual, None, b"hello", 0, 0)
         .unwrap();
-    let event = wait(server.cr);
-    let Event::ConnectionRequest { cr, .. } = event else {
-        panic!("{event:?} is no connection request");
-    };
-    let cr = UserEngine::arenas().cr.from_addr(cr).unwrap();
-    cr.accept(Some(server.ep), b"").unwrap();
+    accept(&server);
     established(client.conn);
-    established(server.conn);
 
     server.ep.post_recv(&[server.local], 10, NONE).unwrap();
     client.ep.post_send(&[client.local], 11, NONE).unwrap();
@@ -186,4 +193,42 @@ fn two_adapters_of_a_program_move_bytes() {
     for side in [client, server] {
         side.ia.close(Close::Abrupt).unwrap();
     }
+}
+
+/// A peer of the same host notices the end of a process by itself, as a broken connection.
+#[test]
+fn a_program_that_exits_disconnects() {
+    const QUAL: &str = "DAT_TEST_QUAL";
+    const NAME: &str = "a_program_that_exits_disconnects";
+    if let Ok(qual) = std::env::var(QUAL) {
+        let client = Side::open("127.77.9.3", "near=off", 1);
+        let server = "127.77.9.4".parse().unwrap();
+        client
+            .ep
+            .connect(server, qual.parse().unwrap(), None, b"", 0, 0)
+            .unwrap();
+        established(client.conn);
+        std::process::exit(0);
+    }
+    let server = Side::open("127.77.9.4", "near=off", 2);
+    let psp = Sp::psp_create(server.ia, None, server.cr, false).unwrap();
+    let qual = psp.info().unwrap().conn_qual.to_string();
+    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+    let mut client = program
+        .args(["--exact", NAME])
+        .env(QUAL, qual)
+        .spawn()
+        .unwrap();
+    accept(&server);
+    let event = wait(server.conn);
+    let is_disconnected = matches!(
+        event,
+        Event::Connection {
+            number: ConnectionEvent::Disconnected,
+            ..
+        }
+    );
+    assert!(is_disconnected, "{event:?}");
+    client.wait().unwrap();
+    server.ia.close(Close::Abrupt).unwrap();
 }

@@ -44,6 +44,16 @@ impl<T> SharedLock<T> {
         self.value.lock()
     }
 
+    /// Takes the lock if no thread has it.
+    pub(crate) fn try_lock(&self) -> Option<BiasedGuard<'_, T>> {
+        self.value.try_lock()
+    }
+
+    /// Returns whether the calling thread has the lock, and has used it alone so far.
+    pub(crate) fn is_owner_inside(&self) -> bool {
+        self.value.is_owner_inside()
+    }
+
     /// Takes the lock for a call that programs make in loops.
     #[inline]
     pub(crate) fn lock_patiently(&self) -> BiasedGuard<'_, T> {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use dat_arena::{BiasedGuard, Mutex};
 use softrxe_proto::{CmId, RejectReason, Time};
@@ -20,7 +20,7 @@ use crate::memory::lending::LendingCounters;
 use crate::settings::Settings;
 
 /// Limit of the looks for what has arrived, before a region is removed.
-const MAX_LOOKS: u32 = 64;
+pub(super) const MAX_LOOKS: u32 = 64;
 
 /// Runs upcalls into core.
 pub(crate) trait RunUpcall: Send + Sync {
@@ -42,6 +42,12 @@ pub(crate) struct Hub {
     pub(crate) give_way: AtomicU32,
     /// How often the helper thread had a processor.
     pub(crate) helper_runs: AtomicU64,
+    /// The helper thread, as [`dat_arena::current_thread`] numbers it.
+    pub(super) helper_thread: AtomicUsize,
+    /// The process that opened it. A forked child has a copy without the helper thread and the descriptors.
+    pub(super) process: u32,
+    /// The process ends, and the helper thread is to [tell the peers](super::own_end).
+    pub(super) says_end: AtomicBool,
     pub(super) stop: AtomicBool,
 }
 

@@ -19,6 +19,7 @@ pub(crate) mod near_fallback;
 mod near_wait;
 pub(crate) mod notices;
 mod open;
+pub(crate) mod own_end;
 pub(crate) mod peers;
 pub(crate) mod pending;
 pub(crate) mod poll_turns;

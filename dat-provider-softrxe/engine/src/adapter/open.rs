@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use dat_arena::Mutex;
 use dat_handshake::{Capabilities, guid};
@@ -121,6 +121,9 @@ impl Hub {
             wakers,
             give_way: AtomicU32::new(0),
             helper_runs: AtomicU64::new(0),
+            helper_thread: AtomicUsize::new(0),
+            process: std::process::id(),
+            says_end: AtomicBool::new(false),
             stop: AtomicBool::new(false),
         })
     }

@@ -19,6 +19,7 @@ use super::objects::{Adapter, Helper};
 use super::run_upcall::Core;
 use crate::adapter::hub::Hub;
 use crate::adapter::lanes::Lanes;
+use crate::adapter::own_end;
 use crate::address::interface::{default_address, interfaces};
 use crate::address::local_address::{self, LocalAddress, LocalAddressError};
 use crate::link::capture::Capture;
@@ -175,6 +176,7 @@ fn open_lane(
     let builder = std::thread::Builder::new().name("dat-softrxe".into());
     let thread =
         dat_os::signals::spawn(builder, move || helper.run()).map_err(OpenError::Thread)?;
+    own_end::add(&hub);
     Ok(Helper {
         hub,
         thread: Mutex::new(Some(thread)),

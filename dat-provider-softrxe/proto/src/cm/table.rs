@@ -14,6 +14,7 @@ use super::pending::PendingRequests;
 use super::sidr::{RequestKey, Resolution};
 use super::state::State;
 use crate::Qpn;
+use crate::event::CmId;
 
 /// All connections and resolutions of an engine.
 #[derive(Debug, Default)]
@@ -131,6 +132,13 @@ impl Table {
     pub(crate) fn is_leaving(&self) -> bool {
         let mut all = self.connections.values();
         all.any(|c| c.state == State::DreqSent)
+    }
+
+    /// Returns the connections whose state `wanted` returns true for.
+    pub(crate) fn with_state(&self, wanted: impl Fn(State) -> bool) -> Vec<CmId> {
+        let all = self.connections.values();
+        let all = all.filter(|c| wanted(c.state));
+        all.map(|c| CmId(c.local_id)).collect()
     }
 
     /// Returns connections with engines of this project that are `gone` and have not confirmed our DREQ.

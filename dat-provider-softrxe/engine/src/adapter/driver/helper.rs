@@ -122,9 +122,13 @@ impl Helper {
 impl Hub {
     /// Runs the helper thread until [`end`](Self::end) is called.
     pub(crate) fn run(self: &Arc<Self>) {
+        self.helper_thread
+            .store(dat_arena::current_thread(), Ordering::Release);
         self.help();
         self.leave_peers();
         self.refuse_requests();
+        // exit(3) may have asked when a consumer closed the adapter.
+        self.say_end_if_asked();
     }
 
     fn help(self: &Arc<Self>) {
@@ -138,6 +142,7 @@ impl Hub {
             if self.is_ending() {
                 return;
             }
+            self.say_end_if_asked();
             self.take_over_port();
             self.reap_peers();
             // A leader that holds the lock runs all upcalls, and wakes the helper for what it leaves.

@@ -2,9 +2,10 @@
 //!
 //! `calls` has the driver's calls, `message` handles received messages, `step` executes the actions of a step. `requests` keeps the requests
 //! that wait for the consumer, `retry` sends a refused REQ again, `sidr` resolves service ids. `pass_on` gives a request to another engine,
-//! `no_route` ends attempts whose messages cannot be sent.
+//! `no_route` ends attempts whose messages cannot be sent, `end_of_process` says to peers that this process ends.
 
 mod calls;
+mod end_of_process;
 mod message;
 mod no_route;
 mod pass_on;

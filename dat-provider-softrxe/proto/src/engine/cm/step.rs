@@ -196,15 +196,21 @@ impl<M: Memory> Engine<M> {
     }
 
     fn send_dreq(&mut self, now: Time, id: u32) {
-        let Some(c) = self.cm.get(id) else { return };
+        if let Some(dreq) = self.dreq_after_acknowledgement(now, id) {
+            self.send_until_answered(now, id, dreq);
+        }
+    }
+
+    /// Builds the DREQ of a connection, and lets the last acknowledgement go out before it.
+    pub(super) fn dreq_after_acknowledgement(&mut self, now: Time, id: u32) -> Option<Box<Mad>> {
+        let c = self.cm.get(id)?;
         let qpn = c.qpn;
         let dreq = c.dreq(qpn.and_then(|qpn| self.last_received(qpn)));
-        // The acknowledgement goes out before the DREQ.
         if let Some(slot) = qpn.and_then(|qpn| self.slot(qpn)) {
             self.with_qp(now, slot, |qp, cx| qp.acknowledge_again(cx.now));
             self.enqueue(slot);
         }
-        self.send_until_answered(now, id, dreq);
+        Some(dreq)
     }
 
     /// Raises an event for the engine that answers the request in place of this one.
@@ -226,7 +232,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Sends a message if the peer's allowance covers it.
-    fn send(&mut self, id: u32, message: Box<Mad>) {
+    pub(super) fn send(&mut self, id: u32, message: Box<Mad>) {
         if let Some(c) = self.cm.get_mut(id)
             && c.spend(MAD_DATAGRAM)
         {

@@ -1,0 +1,134 @@
+//! A process of the user engine, in the namespace `peer`, ends by exit(3) without a disconnect. Its peer on real rdma_rxe only receives,
+//! so nothing but a DREQ tells it. The peer has just answered, and its answer must not fail.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::exit;
+use std::time::Duration;
+
+use dat::{Access, ConnectionEvent, Ep, Evd, Event, Ia, Pz, Region, Streams};
+use dat_tests::Process;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const KERNEL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
+const QUAL: u64 = 7370;
+const RECEIVED: u64 = 1;
+const SENT: u64 = 2;
+const BYTES: usize = 64;
+/// Connections of the process that exits.
+const COUNT: usize = 20;
+
+struct Side {
+    ep: Ep,
+    done: Evd,
+    connections: Evd,
+    memory: Region,
+}
+
+fn side(ia: &Ia, pz: &Pz) -> Side {
+    let done = ia.create_evd(16, Streams::DTO).expect("an EVD");
+    let connections = ia.create_evd(16, Streams::CONNECTION).expect("an EVD");
+    let builder = ia.endpoint(pz).recv_evd(&done).request_evd(&done);
+    let ep = builder.connect_evd(&connections).create().expect("an EP");
+    let memory = pz.allocate(2 * BYTES, Access::ALL).expect("memory");
+    ep.post_recv(&[memory.slice(0..BYTES)], RECEIVED)
+        .expect("posts");
+    Side {
+        ep,
+        done,
+        connections,
+        memory,
+    }
+}
+
+impl Side {
+    fn is_established(&self) {
+        let event = self.connections.wait(PATIENCE);
+        assert!(matches!(event, Ok(Event::Established { .. })), "{event:?}");
+    }
+
+    fn send(&self) {
+        self.ep
+            .post_send(&[self.memory.slice(BYTES..2 * BYTES)], SENT)
+            .expect("posts");
+    }
+
+    /// Waits until the receive or the send has completed, with success.
+    fn completed(&self, cookie: u64) {
+        let next = || self.done.wait_completion(PATIENCE);
+        while next().expect("success").cookie != cookie {}
+    }
+}
+
+/// The kernel's side: answers a message on each connection, and waits for their ends.
+fn kernel() {
+    let ia = Ia::open("kernel").expect("opens");
+    let pz = ia.create_pz().expect("a PZ");
+    let requests = ia.create_evd(64, Streams::CR).expect("an EVD");
+    let _listener = ia.listen(Some(QUAL), &requests).expect("listens");
+    println!("\nlistening");
+    let accept = |_| {
+        let side = side(&ia, &pz);
+        let Ok(Event::Request(request)) = requests.wait(PATIENCE) else {
+            panic!("no request")
+        };
+        request.accept(&side.ep, b"").expect("accepts");
+        side.is_established();
+        side
+    };
+    let sides: Vec<_> = (0..COUNT).map(accept).collect();
+    for side in &sides {
+        side.completed(RECEIVED);
+        side.send();
+    }
+    for side in &sides {
+        match side.connections.wait(PATIENCE) {
+            Ok(Event::Ended { how, .. }) => assert_eq!(how, ConnectionEvent::Disconnected),
+            other => panic!("{other:?} instead of the end"),
+        }
+        side.completed(SENT);
+    }
+    println!("\nended");
+}
+
+/// The user engine's side: sends a message on each connection, and ends when it has all answers.
+fn user() -> ! {
+    let ia = Ia::open("user").expect("opens");
+    let pz = ia.create_pz().expect("a PZ");
+    let connect = |_| {
+        let side = side(&ia, &pz);
+        let attempt = side.ep.connect(KERNEL, QUAL).timeout(PATIENCE);
+        attempt.start().expect("starts");
+        side.is_established();
+        side
+    };
+    let sides: Vec<_> = (0..COUNT).map(connect).collect();
+    for side in &sides {
+        side.send();
+    }
+    for side in &sides {
+        side.completed(RECEIVED);
+    }
+    exit(0)
+}
+
+#[test]
+#[ignore = "needs rdma_rxe: `make lab-test` runs it in the lab"]
+fn a_process_of_the_user_engine_that_exits_disconnects() {
+    match dat_tests::role().as_deref() {
+        Some("kernel") => return kernel(),
+        Some(_) => user(),
+        None => {}
+    }
+    let name = "a_process_of_the_user_engine_that_exits_disconnects";
+    let dir = tempfile::tempdir().expect("a folder");
+    let conf = dir.path().join("dat.conf");
+    let library = dat_tests::dist_softrxe();
+    let lines = dat_tests::line("kernel", &library, "v0 0 engine=kernel")
+        + &dat_tests::line("user", &library, "10.9.0.2 0 engine=user");
+    std::fs::write(&conf, lines).expect("written");
+    let kernel = Process::start(name, "kernel", &conf, &[]);
+    assert!(kernel.says("listening", PATIENCE).is_some());
+    let user = Process::start(name, "user", &conf, &["ip", "netns", "exec", "peer"]);
+    assert!(kernel.says("ended", 2 * PATIENCE).is_some());
+    drop(user);
+}

@@ -1,0 +1,248 @@
+//! Processes of the user engine that end by exit(3), without a disconnect: what their peers learn of it.
+//!
+//! A peer on the same host learns of the death of a process by itself, and reports a broken connection. So the event tells whether
+//! the process said that it ends.
+
+use std::net::IpAddr;
+use std::process::exit;
+use std::time::Duration;
+
+use dat::{Access, ConnectionEvent, Ep, Evd, Event, Ia, Listener, Pz, Region, Streams};
+use dat_tests::{Process, role};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const QUAL: u64 = 7360;
+const RECEIVED: u64 = 1;
+const SENT: u64 = 2;
+const BYTES: usize = 64;
+/// Connections of the client that has many.
+const MANY: usize = 100;
+/// Clients that exit right after their last answer.
+const CLIENTS: usize = 20;
+
+struct Side {
+    ep: Ep,
+    done: Evd,
+    connections: Evd,
+    memory: Region,
+}
+
+fn side(ia: &Ia, pz: &Pz) -> Side {
+    let done = ia.create_evd(16, Streams::DTO).expect("an EVD");
+    let connections = ia.create_evd(16, Streams::CONNECTION).expect("an EVD");
+    let builder = ia.endpoint(pz).recv_evd(&done).request_evd(&done);
+    let ep = builder.connect_evd(&connections).create().expect("an EP");
+    let memory = pz.allocate(2 * BYTES, Access::ALL).expect("memory");
+    ep.post_recv(&[memory.slice(0..BYTES)], RECEIVED)
+        .expect("posts");
+    Side {
+        ep,
+        done,
+        connections,
+        memory,
+    }
+}
+
+impl Side {
+    fn connect(ia: &Ia, pz: &Pz, to: IpAddr) -> Self {
+        let side = side(ia, pz);
+        let attempt = side.ep.connect(to, QUAL).timeout(PATIENCE);
+        attempt.start().expect("starts");
+        side.is_established();
+        side
+    }
+
+    fn is_established(&self) {
+        let event = self.connections.wait(PATIENCE);
+        assert!(matches!(event, Ok(Event::Established { .. })), "{event:?}");
+    }
+
+    fn send(&self) {
+        self.ep
+            .post_send(&[self.memory.slice(BYTES..2 * BYTES)], SENT)
+            .expect("posts");
+    }
+
+    /// Waits until the receive or the send has completed, with success.
+    fn completed(&self, cookie: u64) {
+        let next = || self.done.wait_completion(PATIENCE);
+        while next().expect("success").cookie != cookie {}
+    }
+
+    fn end(&self) -> ConnectionEvent {
+        match self.connections.wait(PATIENCE) {
+            Ok(Event::Ended { how, .. }) => how,
+            other => panic!("{other:?} instead of the end"),
+        }
+    }
+}
+
+/// What a client does in a process of its own, until it ends without a disconnect.
+fn client(how: &str, server: IpAddr) -> ! {
+    let ia = Ia::open("client").expect("opens");
+    let pz = ia.create_pz().expect("a PZ");
+    let (waits, polls) = (how == "waits", how == "polls");
+    let count = if how == "many" { MANY } else { 1 };
+    let sides: Vec<_> = (0..count)
+        .map(|_| Side::connect(&ia, &pz, server))
+        .collect();
+    let side = &sides[0];
+    if how == "forks" {
+        // SAFETY: the child calls exit, as programs do; no other thread holds what it needs.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            exit(0);
+        }
+        let mut status = 1;
+        // SAFETY: `status` has room for the result.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
+    side.send();
+    side.completed(RECEIVED);
+    if waits || polls {
+        std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            exit(0)
+        });
+        loop {
+            if waits {
+                let _ = side.done.wait_completion(PATIENCE);
+            } else {
+                let _ = side.done.poll();
+            }
+        }
+    }
+    exit(0)
+}
+
+/// The server, which starts clients.
+struct Server {
+    ia: Ia,
+    pz: Pz,
+    requests: Evd,
+    _listener: Listener,
+    name: &'static str,
+}
+
+impl Server {
+    fn new(name: &'static str) -> Self {
+        let ia = Ia::open("server").expect("opens");
+        let requests = ia.create_evd(2 * MANY as u32, Streams::CR).expect("an EVD");
+        Self {
+            pz: ia.create_pz().expect("a PZ"),
+            _listener: ia.listen(Some(QUAL), &requests).expect("listens"),
+            requests,
+            ia,
+            name,
+        }
+    }
+
+    fn start(&self, how: &str) -> Process {
+        let conf = std::env::var_os("DAT_OVERRIDE").expect("within `inside`");
+        let address = self.ia.attributes().expect("attributes").address;
+        Process::start(self.name, &format!("{how} {address}"), conf.as_ref(), &[])
+    }
+
+    fn accept(&self) -> Side {
+        let side = side(&self.ia, &self.pz);
+        let Ok(Event::Request(request)) = self.requests.wait(PATIENCE) else {
+            panic!("no request");
+        };
+        request.accept(&side.ep, b"").expect("accepts");
+        side.is_established();
+        side
+    }
+}
+
+/// Runs `body` in a process with a server's and a client's IA of these `settings`, and the clients in the others.
+/// No other test uses the addresses of `network`.
+fn with_clients(name: &'static str, network: &str, settings: &str, body: impl FnOnce(&Server)) {
+    if let Some(role) = role() {
+        let (how, server) = role.split_once(' ').expect("two words");
+        client(how, server.parse().expect("an address"));
+    }
+    let lines = || {
+        let library = dat_tests::softrxe();
+        let line = |ia, host| {
+            let params = format!("{network}.{host} 0 engine=user {settings}");
+            dat_tests::line(ia, &library, &params)
+        };
+        line("server", 1) + &line("client", 2)
+    };
+    dat_tests::inside(name, lines, || body(&Server::new(name)));
+}
+
+/// With several lanes each has connections of its own.
+#[test]
+fn a_process_that_exits_disconnects_all_its_connections() {
+    let name = "a_process_that_exits_disconnects_all_its_connections";
+    with_clients(name, "127.88.4", "near=off lanes=2", |server| {
+        let client = server.start("many");
+        let sides: Vec<_> = (0..MANY).map(|_| server.accept()).collect();
+        sides[0].completed(RECEIVED);
+        sides[0].send();
+        for side in &sides {
+            assert_eq!(side.end(), ConnectionEvent::Disconnected);
+        }
+        sides[0].completed(SENT);
+        drop(client);
+    });
+}
+
+/// The client has acknowledged nothing yet when it has its last answer: it might have more to say.
+#[test]
+fn the_last_answer_to_a_process_that_exits_is_no_error() {
+    let name = "the_last_answer_to_a_process_that_exits_is_no_error";
+    with_clients(name, "127.88.5", "near=off", last_answers);
+}
+
+#[test]
+fn the_last_answer_over_a_channel_is_no_error_either() {
+    let name = "the_last_answer_over_a_channel_is_no_error_either";
+    with_clients(name, "127.88.6", "", last_answers);
+}
+
+fn last_answers(server: &Server) {
+    for _ in 0..CLIENTS {
+        let client = server.start("one");
+        let side = server.accept();
+        side.completed(RECEIVED);
+        side.send();
+        side.completed(SENT);
+        assert_eq!(side.end(), ConnectionEvent::Disconnected);
+        drop(client);
+    }
+}
+
+/// The thread that waits or polls drives the engine in place of the helper thread.
+#[test]
+fn a_process_exits_while_another_thread_waits_or_polls() {
+    let name = "a_process_exits_while_another_thread_waits_or_polls";
+    with_clients(name, "127.88.8", "near=off", |server| {
+        for how in ["waits", "polls"] {
+            let client = server.start(how);
+            let side = server.accept();
+            side.completed(RECEIVED);
+            side.send();
+            assert_eq!(side.end(), ConnectionEvent::Disconnected, "{how}");
+            side.completed(SENT);
+            drop(client);
+        }
+    });
+}
+
+#[test]
+fn a_forked_child_that_exits_disconnects_nothing() {
+    let name = "a_forked_child_that_exits_disconnects_nothing";
+    with_clients(name, "127.88.7", "near=off", |server| {
+        let client = server.start("forks");
+        let side = server.accept();
+        // The child has ended by then.
+        side.completed(RECEIVED);
+        side.send();
+        side.completed(SENT);
+        assert_eq!(side.end(), ConnectionEvent::Disconnected);
+        drop(client);
+    });
+}
