@@ -117,6 +117,8 @@ impl State {
     /// that the process ends.
     fn say_process_ends(&mut self) {
         let now = clock::now();
+        // Also in a rest between two looks.
+        self.near.drain(&mut self.engine, now);
         // Bounded, as a peer may send without an end.
         for _ in 0..MAX_LOOKS {
             if !self.receive(now, true) {
