@@ -674,7 +674,7 @@ fn unsignalled_completions_are_events_but_wake_no_waiter() {
 #[test]
 fn attributes_beyond_the_adapter_are_refused() {
     let side = Side::open();
-    let refused = |change: fn(&mut dat_core::attr::EpAttr)| {
+    let refused = |change: fn(&mut dat_core::attributes::EpAttr)| {
         let mut wrong = attr(4, 4);
         change(&mut wrong);
         Ep::create(side.ia, side.parts(), Some(&wrong)).unwrap_err()

@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::fmt::Write as _;
 
-use dat_core::attr::AdapterAttr;
+use dat_core::attributes::AdapterAttr;
 use dat_handshake::rdma_cm;
 
 use crate::cm::socket::{gid::Gids, manager::SocketManager, timers::Timers, wire};

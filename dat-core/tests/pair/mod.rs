@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use dat_core::arenas::Arenas;
-use dat_core::attr::{AdapterAttr, SrqAttr};
+use dat_core::attributes::{AdapterAttr, SrqAttr};
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::flags::{MemPriv, VaType};

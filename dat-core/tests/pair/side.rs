@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use dat_core::attr::EpAttr;
+use dat_core::attributes::EpAttr;
 use dat_core::cr::Cr;
 use dat_core::ep::{Ep, EpParts, EpState};
 use dat_core::evd::{Evd, EventSink};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dat_core::attr::EpAttr;
+use dat_core::attributes::EpAttr;
 use dat_core::ep::{Ep, EpParts};
 use dat_core::evd::{Evd, EventSink};
 use dat_core::event::{ConnectionEvent, Dto, DtoStatus, Event};

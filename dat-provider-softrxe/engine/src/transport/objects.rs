@@ -286,7 +286,7 @@ impl Drop for ConnRequest {
 
 #[cfg(test)]
 mod tests {
-    use dat_core::attr::SrqAttr;
+    use dat_core::attributes::SrqAttr;
     use dat_core::transport::{Connect, QpCaps, Token, Transport};
     use softrxe_proto::{CmError, SidrReply, SidrRequest};
 

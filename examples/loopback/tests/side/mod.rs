@@ -10,7 +10,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use dat_core::attr::EpAttr;
+use dat_core::attributes::EpAttr;
 use dat_core::cr::Cr;
 use dat_core::ep::{Ep, EpParts};
 use dat_core::error::Result;
