@@ -257,7 +257,7 @@ impl ConnRequest {
             state.engine.pass_on(now, id)
         })?;
         let here = lane.with(|state, now| {
-            let id = state.engine.take_over(now, passed)?;
+            let id = state.engine.add_passed(now, passed)?;
             let (_, mut context) = state.parts(&lane.descriptors);
             context.watch_request(id);
             Ok(id)
