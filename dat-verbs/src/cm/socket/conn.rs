@@ -9,6 +9,9 @@ use dat_arena::Mutex;
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::transport::{Connect, Token};
 use dat_core::upcall::ConnOutcome;
+use dat_handshake::scm::{
+    DISCONNECT, MAX_PRIVATE, Message, Operation, QpAddress, RELIABLE, RTU, Reader, VERSION,
+};
 
 use crate::adapter::{EventHandler, EventTarget, Shared};
 use crate::cm::socket::gid::Choice;
@@ -18,9 +21,6 @@ use crate::cm::socket::request::ConnRequest;
 use crate::cm::socket::service;
 use crate::cm::socket::stage::{Act, Input, MAX_CONNECTS, Stage, step};
 use crate::cm::socket::stream::Stream;
-use crate::cm::socket::wire::{
-    DISCONNECT, MAX_PRIVATE, Message, Operation, QpAddress, RELIABLE, RTU, Reader, VERSION,
-};
 use crate::verbs::qp::{Connection, Path, PathLimits, Qp};
 
 /// Time after which the active side enables TCP keepalive, while it waits for the answer and when it is connected.
