@@ -56,15 +56,6 @@ impl Conn {
     /// Starts a connection attempt. Errors from here on are reported by an upcall.
     pub(crate) fn connect(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
         let shared = &qp.pd.adapter.shared;
-        if connect.private_data.len() > MAX_PRIVATE {
-            return Err(Error::of(Kind::InvalidParameter));
-        }
-        if connect.remote.is_ipv4() != shared.attr.address.is_ipv4() {
-            return Err(Error::new(
-                Kind::InvalidAddress,
-                Subtype::InvalidAddressUnsupported,
-            ));
-        }
         let to = service(connect.remote, connect.conn_qual, shared.attr.scope_id)?;
         let key = shared.new_key();
         let conn = Arc::new(Self {
