@@ -108,7 +108,7 @@ fn a_peer_that_repeats_its_request_without_an_end_makes_few_events() {
     assert!((15..100).contains(&events), "{events} events");
 }
 
-/// Of thousands of services that an engine has given up, it looks at those whose last request has ended.
+/// An engine may have given up thousands of services. It looks only at those whose last request has ended.
 #[test]
 fn a_service_that_is_given_up_is_reported_when_its_last_request_has_ended() {
     let mut pair = Pair::new("unasked");
