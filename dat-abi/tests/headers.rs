@@ -94,8 +94,9 @@ macro_rules! layouts {
 
 type Layout = (&'static str, usize, &'static [(&'static str, usize)]);
 
-fn layouts_2_0() -> Vec<Layout> {
-    layouts![
+/// Returns the layouts of the types that 1.2 and 2.0 share, then `own`.
+fn layouts(own: Vec<Layout>) -> Vec<Layout> {
+    let common = layouts![
         "DAT_NAMED_ATTR" common::DatNamedAttr,
         "DAT_OS_WAIT_PROXY_AGENT" common::DatOsWaitProxyAgent,
         "DAT_EVD_PARAM" common::DatEvdParam,
@@ -110,6 +111,12 @@ fn layouts_2_0() -> Vec<Layout> {
         "DAT_ASYNCH_ERROR_EVENT_DATA" common::DatAsynchErrorEventData,
         "DAT_SOFTWARE_EVENT_DATA" common::DatSoftwareEventData,
         "DAT_PROVIDER_INFO" common::DatProviderInfo,
+    ];
+    [common, own].concat()
+}
+
+fn layouts_2_0() -> Vec<Layout> {
+    layouts(layouts![
         "DAT_LMR_TRIPLET" v2::DatLmrTriplet,
         "DAT_RMR_TRIPLET" v2::DatRmrTriplet,
         "DAT_DTO_COMPLETION_EVENT_DATA" v2::DatDtoCompletionEventData,
@@ -127,7 +134,7 @@ fn layouts_2_0() -> Vec<Layout> {
         "DAT_IB_ADDR_HANDLE" v2::DatIbAddrHandle,
         "DAT_IB_EXTENSION_EVENT_DATA" v2::DatIbExtensionEventData,
         "DAT_PROVIDER" table::DatProvider,
-    ]
+    ])
 }
 
 /// Returns a C program that prints sizes and offsets in the form of [`in_rust`].
@@ -443,21 +450,7 @@ const BEGIN_1_2: &str = "#include <stdio.h>\n#include <stddef.h>\n#include <dat/
 
 #[test]
 fn layouts_of_1_2_are_those_that_were_measured() {
-    let layouts = layouts![
-        "DAT_NAMED_ATTR" common::DatNamedAttr,
-        "DAT_OS_WAIT_PROXY_AGENT" common::DatOsWaitProxyAgent,
-        "DAT_EVD_PARAM" common::DatEvdParam,
-        "DAT_SRQ_ATTR" common::DatSrqAttr,
-        "DAT_SRQ_PARAM" common::DatSrqParam,
-        "DAT_PZ_PARAM" common::DatPzParam,
-        "DAT_PSP_PARAM" common::DatPspParam,
-        "DAT_RSP_PARAM" common::DatRspParam,
-        "DAT_CR_PARAM" common::DatCrParam,
-        "DAT_RMR_BIND_COMPLETION_EVENT_DATA" common::DatRmrBindCompletionEventData,
-        "DAT_CONNECTION_EVENT_DATA" common::DatConnectionEventData,
-        "DAT_ASYNCH_ERROR_EVENT_DATA" common::DatAsynchErrorEventData,
-        "DAT_SOFTWARE_EVENT_DATA" common::DatSoftwareEventData,
-        "DAT_PROVIDER_INFO" common::DatProviderInfo,
+    let layouts = layouts(layouts![
         "DAT_LMR_TRIPLET" v1::DatLmrTriplet,
         "DAT_RMR_TRIPLET" v1::DatRmrTriplet,
         "DAT_DTO_COMPLETION_EVENT_DATA" v1::DatDtoCompletionEventData,
@@ -471,7 +464,7 @@ fn layouts_of_1_2_are_those_that_were_measured() {
         "DAT_RMR_PARAM" v1::DatRmrParam,
         "DAT_CNO_PARAM" v1::DatCnoParam,
         "DAT_PROVIDER" table_1_2::DatProvider,
-    ];
+    ]);
     let rust = in_rust(&layouts);
     let c = print_layouts(BEGIN_1_2, &layouts);
     assert_eq!(run(&c, "c", Family::Ours), rust);

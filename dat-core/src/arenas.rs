@@ -3,7 +3,7 @@
 use dat_arena::Arena;
 
 use crate::ah::Ah;
-use crate::attr::AdapterAttr;
+use crate::attributes::AdapterAttr;
 use crate::cno::Cno;
 use crate::cr::Cr;
 use crate::ep::Ep;

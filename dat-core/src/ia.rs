@@ -9,7 +9,7 @@ use dat_arena::Mutex;
 
 use crate::ah::Ah;
 use crate::arenas;
-use crate::attr::AdapterAttr;
+use crate::attributes::AdapterAttr;
 use crate::cno::Cno;
 use crate::counters::{Counted, CounterType, IaCounter, IaCounters, Which};
 use crate::cr::Cr;

@@ -15,7 +15,7 @@
 
 pub mod ah;
 pub mod arenas;
-pub mod attr;
+pub mod attributes;
 pub mod cno;
 pub mod counters;
 pub mod cr;

@@ -19,7 +19,7 @@ use dat_core::pz::Pz;
 use dat_core::sp::Sp;
 use dat_core::transport::Transport;
 use dat_loopback::Loopback;
-use loopback::{Got, wait};
+use loopback::wait;
 
 /// Messages that an agent sends, each when the one before is complete.
 const MESSAGES: u32 = 200;
@@ -58,12 +58,12 @@ impl Sender {
         NESTED.set(nested);
         self.deepest.fetch_max(nested, Ordering::SeqCst);
         let mut completed = self.completed.load(Ordering::SeqCst);
-        while self.sent.dequeue(Got::default()).is_ok() {
+        while self.sent.dequeue(None).is_ok() {
             completed += 1;
         }
         self.completed.store(completed, Ordering::SeqCst);
         if completed < MESSAGES {
-            let _ = self.received.dequeue(Got::default());
+            let _ = self.received.dequeue(None);
             self.to.post_recv(&[], 1, F::empty()).unwrap();
             self.from.post_send(&[], 1, F::empty()).unwrap();
             self.cno.modify_agent(Some(self.agent())).unwrap();

@@ -9,7 +9,7 @@ use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use dat_core::ah::{Ah, Half};
-use dat_core::attr::{EpAttr, SrqAttr};
+use dat_core::attributes::{EpAttr, SrqAttr};
 use dat_core::ep::{Ep, EpChange, EpState};
 use dat_core::error::{Error, Subtype};
 use dat_core::event::{ConnectionEvent, DatagramEvent, DtoOp, DtoStatus, Event};

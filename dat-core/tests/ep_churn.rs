@@ -19,7 +19,7 @@ use dat_core::pz::Pz;
 use dat_core::sp::Sp;
 use dat_core::transport::Transport;
 use dat_loopback::Loopback;
-use loopback::{Got, WAIT, wait};
+use loopback::{WAIT, wait};
 
 const NONE: F = F::empty();
 
@@ -78,8 +78,7 @@ impl End {
     fn reset(&self) {
         self.ep.reset().unwrap();
         assert_eq!(self.ep.status(), (EpState::Unconnected, true, true));
-        let mut got = Got::default();
-        while self.recv.dequeue(&mut got).is_ok() || self.request.dequeue(&mut got).is_ok() {}
+        while self.recv.dequeue(None).is_ok() || self.request.dequeue(None).is_ok() {}
     }
 }
 
@@ -158,12 +157,12 @@ fn endpoints_are_freed_during_calls() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                let mut got = Got::default();
+                let mut got = None;
                 let span = Some(Duration::from_millis(5));
                 if requests.wait(span, 1, &mut got).is_err() {
                     continue;
                 }
-                if let Some(Event::ConnectionRequest { cr, .. }) = got.0 {
+                if let Some(Event::ConnectionRequest { cr, .. }) = got {
                     let cr = Loopback::arenas().cr.from_addr(cr).unwrap();
                     let _ = cr.reject(b"busy");
                 }
@@ -236,9 +235,9 @@ fn ended_endpoints_leave_the_completion_queue_of_an_evd_that_nobody_polls() {
         to.free().unwrap();
         client.reset();
     }
-    let mut got = Got::default();
+    let mut got = None;
     let errors = ia.async_evd().unwrap();
-    assert!(errors.dequeue(&mut got).is_err(), "{:?}", got.0);
+    assert!(errors.dequeue(&mut got).is_err(), "{got:?}");
     psp.free().unwrap();
     ia.close(Close::Abrupt).unwrap();
 }

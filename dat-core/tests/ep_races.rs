@@ -10,7 +10,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use dat_core::attr::SrqAttr;
+use dat_core::attributes::SrqAttr;
 use dat_core::ep::{Ep, EpParts, EpState};
 use dat_core::error::{Error, Kind, Subtype};
 use dat_core::evd::Evd;

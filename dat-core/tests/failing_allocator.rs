@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dat_core::ah::{Ah, Half};
-use dat_core::attr::{EpAttr, SrqAttr};
+use dat_core::attributes::{EpAttr, SrqAttr};
 use dat_core::cno::{Agent, Cno, CnoProxy};
 use dat_core::counters::Which;
 use dat_core::ep::{Ep, EpParts};

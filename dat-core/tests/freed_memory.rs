@@ -6,7 +6,7 @@ mod side;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-use dat_core::attr::SrqAttr;
+use dat_core::attributes::SrqAttr;
 use dat_core::cno::{Cno, CnoProxy};
 use dat_core::evd::Evd;
 use dat_core::event::DtoStatus;

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
-use dat_core::attr::SrqAttr;
+use dat_core::attributes::SrqAttr;
 use dat_core::ep::{Ep, EpChange, EpParts};
 use dat_core::error::{Error, Subtype};
 use dat_core::evd::Evd;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::Duration;
 
 use dat_core::ah::Half;
-use dat_core::attr::EpAttr;
+use dat_core::attributes::EpAttr;
 use dat_core::ep::Ep;
 use dat_core::event::{ConnectionEvent, DatagramEvent, Event};
 use dat_core::flags::Close;

@@ -7,8 +7,8 @@
 //!   cancellation point, so they need no `defer`.
 //! * A wait is a [`point`]. It acts on a pending request before it begins.
 //! * The system call in which a wait sleeps ([`crate::sleep`]) runs with cancellation enabled, if the program has it enabled. A
-//!   request ends the system call and is caught there: the call returns [`Slept::Cancelled`](crate::sleep::Slept::Cancelled),
-//!   each frame above returns and releases what it holds, and [`point`] ends the thread as `pthread_cancel` would have done:
+//!   request ends the system call and is caught there. The call returns [`Slept::Cancelled`](crate::sleep::Slept::Cancelled), and
+//!   each frame above returns and releases what it holds. Then [`point`] ends the thread as `pthread_cancel` would have done:
 //!   the program's cleanup handlers run, and `pthread_join` returns `PTHREAD_CANCELED`.
 //!
 //! The program observes deferred cancellation in dat_evd_wait and dat_cno_wait. Asynchronous cancellation

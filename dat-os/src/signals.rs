@@ -37,9 +37,9 @@ impl Drop for Masked {
     }
 }
 
-/// Starts a thread of the library, in which all signals are blocked but those that its own instructions raise: the kernel delivers a
-/// signal for the process to any thread that does not block it, and these signals are for the consumer's threads. The thread inherits
-/// the mask, so it takes no signal before `body` begins either.
+/// Starts a thread of the library, in which all signals are blocked but those that its own instructions raise. The kernel delivers a signal
+/// for the process to any thread that does not block it, and such signals are for the consumer's threads. The thread inherits the mask,
+/// so it takes no signal before `body` begins either.
 ///
 /// # Errors
 /// Those of [`Builder::spawn`].

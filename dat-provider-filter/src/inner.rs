@@ -341,14 +341,7 @@ unsafe fn registered(table: *const c_void, info: *const DatProviderInfo) -> Opti
     }
     // SAFETY: not NULL, so valid by the caller's promise.
     let info = unsafe { info.read_unaligned() };
-    Some(Registered {
-        name: info.name(),
-        major: info.dapl_version_major,
-        minor: info.dapl_version_minor,
-        thread_safe: info.is_thread_safe != 0,
-        table: Table(table as usize),
-        open: 0,
-    })
+    Some(Registered::new(table, &info))
 }
 
 /// Registers an inner provider; called by it during its init.

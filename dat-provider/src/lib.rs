@@ -36,7 +36,8 @@
 pub use dat_abi::export::{INTERFACE, OpenRequest, OpenedIa, Provider};
 pub use dat_abi::export_provider;
 pub use dat_core::{
-    arenas, attr, counters, error, event, flags, ia_params, iov, reserve, rmr, transport, upcall,
+    arenas, attributes, counters, error, event, flags, ia_params, iov, reserve, rmr, transport,
+    upcall,
 };
 pub use dat_os::{cancel, permit, sleep};
 pub use dat_provider_parts as parts;
@@ -44,7 +45,7 @@ pub use dat_provider_parts as parts;
 /// The names that an implementation of `Transport` mentions.
 pub mod prelude {
     pub use dat_core::arenas::Arenas;
-    pub use dat_core::attr::{AdapterAttr, SrqAttr};
+    pub use dat_core::attributes::{AdapterAttr, SrqAttr};
     pub use dat_core::error::{Error, Kind, Result, Subtype};
     pub use dat_core::event::{DtoOp, DtoStatus};
     pub use dat_core::flags::{MemPriv, VaType};

@@ -90,7 +90,7 @@ pub fn locate(library: &str, more: &[PathBuf]) -> Result<Library, LibraryError> 
 /// headers only.
 ///
 /// # Errors
-/// [`LibraryError::File`] with [`ElfError::CutOff`], or with [`ElfError::Read`] for a FIFO, socket or device.
+/// [`LibraryError::File`] with [`ElfError::CutOff`], or with [`ElfError::Read`] for a FIFO or device.
 pub(crate) fn check_length(library: &str, more: &[PathBuf]) -> Result<(), LibraryError> {
     let paths = if library.contains('/') {
         vec![PathBuf::from(library)]
@@ -269,7 +269,10 @@ fn matching(pattern: &Path) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
+    use crate::search::tests::make_fifo;
 
     #[test]
     fn a_library_of_another_machine_is_named_with_both() {
@@ -298,15 +301,17 @@ mod tests {
     fn a_fifo_is_refused_before_the_dynamic_loader_opens_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("libfifo.so");
-        let made = std::process::Command::new("mkfifo").arg(&path).status();
-        assert!(made.unwrap().success());
+        make_fifo(&path);
         let error = check_length(path.to_str().unwrap(), &[]).unwrap_err();
         let error = error.to_string();
         assert!(
             error.contains("it is no regular file but a FIFO"),
             "{error}"
         );
-        // The dynamic loader refuses a folder without waiting.
+        // The dynamic loader refuses a folder without waiting, and open(2) a socket.
         assert!(check_length(dir.path().to_str().unwrap(), &[]).is_ok());
+        let socket = dir.path().join("libsocket.so");
+        let _listening = UnixListener::bind(&socket).unwrap();
+        assert!(check_length(socket.to_str().unwrap(), &[]).is_ok());
     }
 }

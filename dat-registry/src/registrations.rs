@@ -1,8 +1,10 @@
 //! Function tables that are registered now, by a library that was loaded for an entry of dat.conf or by the program itself
 //! (dat_registry_add_provider).
 
+use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard};
 
+use dat_abi::types::DatProviderInfo;
 use dat_os::mutex::lock;
 
 use crate::catalog::Request;
@@ -27,6 +29,21 @@ pub struct Registered {
     pub table: Table,
     /// Number of IAs that are open through the table.
     pub open: usize,
+}
+
+impl Registered {
+    /// Returns the registration of `table` that a provider describes by `info`.
+    #[must_use]
+    pub fn new(table: *const c_void, info: &DatProviderInfo) -> Self {
+        Self {
+            name: info.name(),
+            major: info.dapl_version_major,
+            minor: info.dapl_version_minor,
+            thread_safe: info.is_thread_safe != 0,
+            table: Table(table as usize),
+            open: 0,
+        }
+    }
 }
 
 /// The reason why a registration, or its removal, is refused.

@@ -297,8 +297,16 @@ pub fn gained_rights() -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::process::Command;
+
     use super::*;
+
+    /// Makes a FIFO at `path`.
+    pub(crate) fn make_fifo(path: &Path) {
+        let made = Command::new("mkfifo").arg(path).status();
+        assert!(made.expect("mkfifo runs").success());
+    }
 
     fn texts(chosen: Option<&Path>, own: Option<&Path>) -> Vec<String> {
         let found = find_in(chosen.map(Path::as_os_str), own).unwrap();
@@ -397,8 +405,7 @@ mod tests {
     fn a_fifo_does_not_block() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("fifo");
-        let made = std::process::Command::new("mkfifo").arg(&fifo).status();
-        assert!(made.unwrap().success());
+        make_fifo(&fifo);
         assert!(read(&fifo).unwrap_err().to_string().contains("FIFO"));
         assert!(read(dir.path()).unwrap_err().to_string().contains("folder"));
     }

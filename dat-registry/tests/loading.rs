@@ -24,14 +24,7 @@ unsafe extern "C" fn add(table: *const c_void, info: *const DatProviderInfo) -> 
     };
     // SAFETY: the fixture passes the info that the loader gave it.
     let info = unsafe { &*info };
-    let new = Registered {
-        name: info.name(),
-        major: info.dapl_version_major,
-        minor: info.dapl_version_minor,
-        thread_safe: info.is_thread_safe != 0,
-        table: Table(table as usize),
-        open: 0,
-    };
+    let new = Registered::new(table, info);
     u32::from(registry.registrations.add(new).is_err())
 }
 

@@ -51,8 +51,8 @@ pub(crate) fn run(arguments: &Fault, json: bool) -> Outcome {
     wrapped::ended(status)
 }
 
-/// Returns the path of the script, or of a copy: the program may change its folder, a path in dat.conf cannot have blanks, and a pipe, as
-/// shells make it for `<(...)`, can be read once.
+/// Returns an absolute path, since the program may change its folder. It is the path of a copy if the script's own has blanks, which
+/// dat.conf cannot hold, or if the script is a pipe (`<(...)` in a shell), which can be read only once.
 fn usable(script: &Path, folder: &Folder) -> Outcome<PathBuf> {
     let unreadable = |error| format!("cannot read {}: {error}", script.display());
     if script.is_file() {

@@ -34,6 +34,11 @@ fn conf(text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
     (dir, path)
 }
 
+fn make_fifo(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status();
+    assert!(made.expect("mkfifo runs").success());
+}
+
 const LINE: &str =
     "ofa-v2-mlx4_0-1 u2.0 nonthreadsafe default libno-such.so.2 dapl.2.0 \"mlx4_0 1\" \"\"\n";
 
@@ -243,13 +248,7 @@ fn a_check_names_file_line_and_column_and_its_status_tells() {
         err(&done)
     );
     let fifo = dir.path().join("fifo");
-    assert!(
-        Command::new("mkfifo")
-            .arg(&fifo)
-            .status()
-            .expect("mkfifo runs")
-            .success()
-    );
+    make_fifo(&fifo);
     let done = dat(&["check", fifo.to_str().expect("UTF-8")], &path);
     assert!(err(&done).contains("FIFO"), "{}", err(&done));
 }
@@ -563,8 +562,7 @@ fn what_is_written_is_described_as_json() {
 fn what_cannot_be_converted_is_named_with_a_remedy_that_helps() {
     let (dir, path) = conf(LINE);
     let fifo = dir.path().join("fifo");
-    let made = Command::new("mkfifo").arg(&fifo).status();
-    assert!(made.expect("mkfifo runs").success());
+    make_fifo(&fifo);
     let convert = |file: &Path| err(&dat(&["convert", &file.display().to_string()], &path));
     let said = convert(&fifo);
     assert!(said.contains("pipe it into `dat convert -`"), "{said}");

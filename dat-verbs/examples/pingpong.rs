@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use dat_core::cr::Cr;
 use dat_core::ep::{Ep, EpParts};
 use dat_core::error::Error;
-use dat_core::evd::{Evd, EventSink};
+use dat_core::evd::Evd;
 use dat_core::event::{ConnectionEvent, Dto, DtoStatus, Event};
 use dat_core::flags::{Close, CompletionFlags, EvdFlags, MemPriv, VaType};
 use dat_core::ia::{AsyncEvd, Ia};
@@ -35,22 +35,6 @@ type Case<R = ()> = Result<R, String>;
 
 fn explain(what: &str) -> impl Fn(Error) -> String + '_ {
     move |e| format!("{what}: {e}")
-}
-
-/// Stores one event.
-#[derive(Default)]
-struct One {
-    dto: Option<Dto>,
-    event: Option<Event>,
-}
-
-impl EventSink for One {
-    fn dto(&mut self, dto: &Dto) {
-        self.dto = Some(*dto);
-    }
-    fn event(&mut self, event: &Event) {
-        self.event = Some(*event);
-    }
 }
 
 /// One side: an IA and its objects.
@@ -113,11 +97,14 @@ impl Side {
     }
 
     fn dto(&self) -> Case<Dto> {
-        let mut one = One::default();
+        let mut event = None;
         self.dtos
-            .wait(Some(LIMIT), 1, &mut one)
+            .wait(Some(LIMIT), 1, &mut event)
             .map_err(|e| format!("wait for a completion: {}", e.error))?;
-        one.dto.ok_or_else(|| "no completion".to_owned())
+        match event {
+            Some(Event::Dto(dto)) => Ok(dto),
+            other => Err(format!("found {other:?}, expected a completion")),
+        }
     }
 
     fn succeeded(&self, cookie: u64) -> Case<Dto> {
@@ -130,11 +117,11 @@ impl Side {
     }
 
     fn event(&self) -> Case<Event> {
-        let mut one = One::default();
+        let mut event = None;
         self.connections
-            .wait(Some(LIMIT), 1, &mut one)
+            .wait(Some(LIMIT), 1, &mut event)
             .map_err(|e| format!("wait for an event: {}", e.error))?;
-        one.event.ok_or_else(|| "no event".to_owned())
+        event.ok_or_else(|| "no event".to_owned())
     }
 
     fn expect(&self, wanted: ConnectionEvent) -> Case {
@@ -205,8 +192,7 @@ fn serve(params: &str) -> Case {
         }
         side.event()?;
         ep.free().map_err(explain("ep_free"))?;
-        let mut one = One::default();
-        while side.dtos.dequeue(&mut one).is_ok() {}
+        while side.dtos.dequeue(None).is_ok() {}
     }
 }
 
@@ -270,8 +256,7 @@ fn leave(side: &Side, ep: &'static Ep<Verbs>) -> Case {
         .map_err(explain("disconnect"))?;
     side.expect(ConnectionEvent::Disconnected)?;
     ep.free().map_err(explain("free"))?;
-    let mut one = One::default();
-    while side.dtos.dequeue(&mut one).is_ok() {}
+    while side.dtos.dequeue(None).is_ok() {}
     Ok(())
 }
 
@@ -425,8 +410,7 @@ fn again(side: &Side) -> Case<String> {
             .map_err(explain("disconnect"))?;
         side.expect(ConnectionEvent::Disconnected)?;
         ep.reset().map_err(explain("reset"))?;
-        let mut one = One::default();
-        while side.dtos.dequeue(&mut one).is_ok() {}
+        while side.dtos.dequeue(None).is_ok() {}
     }
     let each = start.elapsed() / rounds;
     ep.free().map_err(explain("free"))?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use dat_arena::Mutex;
-use dat_core::attr::AdapterAttr;
+use dat_core::attributes::AdapterAttr;
 use dat_core::transport::Token;
 use dat_core::upcall::Upcalls;
 use rustc_hash::FxHashMap;

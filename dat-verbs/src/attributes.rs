@@ -4,10 +4,10 @@
 use std::ffi::CStr;
 use std::fmt::Write as _;
 
-use dat_core::attr::AdapterAttr;
-use dat_handshake::rdma_cm;
+use dat_core::attributes::AdapterAttr;
+use dat_handshake::{rdma_cm, scm};
 
-use crate::cm::socket::{gid::Gids, manager::SocketManager, timers::Timers, wire};
+use crate::cm::socket::{gid::Gids, manager::SocketManager, timers::Timers};
 use crate::find::{DevicePort, OpenError};
 use crate::settings::{Manager, Settings};
 use crate::sys::{self, device_cap, ibv_atomic_cap, ibv_port_state};
@@ -173,7 +173,7 @@ impl<'a> Facts<'a> {
     pub(crate) fn attr(&self, cm: Manager, wr_max: Option<u32>) -> AdapterAttr {
         let (protocol, private_data) = match cm {
             Manager::Rdmacm => ("CMA", rdma_cm::REQ_PRIVATE),
-            Manager::Socket => ("SCM", wire::MAX_PRIVATE),
+            Manager::Socket => ("SCM", scm::MAX_PRIVATE),
         };
         let d = &self.device;
         let can = Capabilities::of(self.transport, d.vendor_id, d.atomic_cap, cm);

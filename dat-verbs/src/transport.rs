@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dat_core::arenas::Arenas;
-use dat_core::attr::{AdapterAttr, SrqAttr};
+use dat_core::attributes::{AdapterAttr, SrqAttr};
 use dat_core::counters::IaCounter;
 use dat_core::error::{Error, Kind, Result};
 use dat_core::flags::{MemPriv, VaType};

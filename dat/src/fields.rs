@@ -1,13 +1,10 @@
 //! All attributes of an adapter and of its provider as names and values, for programs that show them.
 
-use std::mem::MaybeUninit;
-
 use dat_abi::v2_0::types::{DatIaAttr, DatProviderAttr};
 
 use crate::attributes::{address, text_of};
 use crate::error::Result;
-use crate::ia::{IA_FIELD_ALL, Ia, PROVIDER_FIELD_ALL};
-use crate::sys::call;
+use crate::ia::Ia;
 
 /// A name of the specification and a value in words.
 ///
@@ -68,20 +65,7 @@ impl Ia {
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
     pub fn all_attributes(&self) -> Result<AllAttributes> {
-        let mut ia = MaybeUninit::<DatIaAttr>::zeroed();
-        let mut provider = MaybeUninit::<DatProviderAttr>::zeroed();
-        call!(
-            self.handle(),
-            ia_query(
-                std::ptr::null_mut(),
-                IA_FIELD_ALL,
-                ia.as_mut_ptr(),
-                PROVIDER_FIELD_ALL,
-                provider.as_mut_ptr()
-            )
-        )?;
-        // SAFETY: zeroed, then filled by the provider; both types are plain data for which all-zero is valid.
-        let (ia, provider) = unsafe { (ia.assume_init(), provider.assume_init()) };
+        let (ia, provider) = self.raw_attributes()?;
         Ok(AllAttributes {
             ia: of_ia(&ia),
             provider: of_provider(&provider),

@@ -18,9 +18,9 @@ use crate::serial;
 use crate::sys::{Handle, absent, call, done, free};
 
 /// `DAT_IA_FIELD_ALL`. DAPL refuses any other bit.
-pub(crate) const IA_FIELD_ALL: u64 = 0x3F_FFFF_FFFF;
+const IA_FIELD_ALL: u64 = 0x3F_FFFF_FFFF;
 /// `DAT_PROVIDER_FIELD_ALL`.
-pub(crate) const PROVIDER_FIELD_ALL: u64 = 0x7FFF_FFFF;
+const PROVIDER_FIELD_ALL: u64 = 0x7FFF_FFFF;
 
 /// Events that the asynchronous dispatcher holds.
 const ASYNC_EVENTS: i32 = 64;
@@ -126,6 +126,13 @@ impl Ia {
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
     pub fn attributes(&self) -> Result<Attributes> {
+        let (ia, provider) = self.raw_attributes()?;
+        // SAFETY: filled by the provider; what they point to stays valid while the adapter is open.
+        Ok(unsafe { Attributes::of(&ia, &provider) })
+    }
+
+    /// Returns the attributes as the provider fills them in.
+    pub(crate) fn raw_attributes(&self) -> Result<(DatIaAttr, DatProviderAttr)> {
         let mut ia = MaybeUninit::<DatIaAttr>::zeroed();
         let mut provider = MaybeUninit::<DatProviderAttr>::zeroed();
         call!(
@@ -138,9 +145,8 @@ impl Ia {
                 provider.as_mut_ptr()
             )
         )?;
-        // SAFETY: zeroed, then filled by the provider; both types are plain data for which all-zero is valid, and what they point to
-        // stays valid while the adapter is open.
-        Ok(unsafe { Attributes::of(&ia.assume_init(), &provider.assume_init()) })
+        // SAFETY: zeroed, then filled by the provider; both types are plain data for which all-zero is valid.
+        Ok(unsafe { (ia.assume_init(), provider.assume_init()) })
     }
 
     /// Returns whether the adapter named `other` can replace this one when it fails (dat_ia_ha_related).

@@ -6,7 +6,7 @@ use dat_abi::ret::DAT_SUCCESS;
 use dat_abi::types::DatProviderInfo;
 use dat_core::error::{Error as Code, Kind};
 use dat_registry::classic::RegistryFunctions;
-use dat_registry::registrations::{RegisterError, Registered, Table};
+use dat_registry::registrations::{RegisterError, Registered};
 use dat_registry::registry::Registry;
 
 use crate::error::Result;
@@ -39,14 +39,7 @@ unsafe fn registered(
     }
     // SAFETY: not NULL, so valid by the caller's promise.
     let info = unsafe { info.read_unaligned() };
-    Some(Registered {
-        name: info.name(),
-        major: info.dapl_version_major,
-        minor: info.dapl_version_minor,
-        thread_safe: info.is_thread_safe != 0,
-        table: Table(table as usize),
-        open: 0,
-    })
+    Some(Registered::new(table, &info))
 }
 
 /// Returns the code that a provider gets for what the registry did.

@@ -235,9 +235,9 @@
 //! * **Timeouts, `select!`**: a future that is dropped cancels no operation that was posted. It goes on, its buffer stays with it, and
 //!   returns to its pool when it completes. A dropped `recv` loses no message: the next one gets it.
 //! * **A client that is killed**: `recv` returns an error for which
-//!   [`Error::is_connection_gone`](crate::Error::is_connection_gone) is true, and so does a send that was under way. Which client it
-//!   was say [`Connection::id`](crate::aio::Connection::id), [`remote`](crate::aio::Connection::remote), and the
-//!   [`private_data`](crate::aio::Connection::private_data) with which it connected.
+//!   [`Error::is_connection_gone`](crate::Error::is_connection_gone) is true, and so does a send that was under way.
+//!   [`Connection::id`](crate::aio::Connection::id), [`remote`](crate::aio::Connection::remote), and the
+//!   [`private_data`](crate::aio::Connection::private_data) of its request tell which client it was.
 //! * **Messages that are kept**: each has one of the connection's receives until it is dropped. A peer that finds none waits.
 //!
 //! ```
@@ -326,9 +326,10 @@
 //! entry in dat.conf has `lanes=N` in `ia_params`, for N threads, and each thread has an [`Evd`](crate::Evd) of its own, which is
 //! the `recv_evd` and the `request_evd` of its endpoints and of no others. The first endpoint of a dispatcher chooses the lane,
 //! and later ones are in the same. The endpoints on an [`Srq`](crate::Srq) are in its lane whatever their dispatchers, so each
-//! thread needs an SRQ of its own as well. The built-in names, such as `softrxe-lo`, have one lane. A context gains nothing from
-//! `lanes=N`: its one dispatcher is behind all its endpoints, so they are in one lane, except for those of its
-//! [`SharedReceives`](crate::aio::SharedReceives), which each bring a lane that the dispatcher then has to look at too.
+//! thread needs an SRQ of its own as well. The built-in names, such as `softrxe-lo`, have one lane.
+//!
+//! A context gains nothing from `lanes=N`. Its one dispatcher is behind all its endpoints, so they are in one lane. Only its
+//! [`SharedReceives`](crate::aio::SharedReceives) are in lanes of their own, and the dispatcher has to look at each of these, too.
 //! docs/design/lanes.md of the repository has the costs.
 //!
 //! # Further

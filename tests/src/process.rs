@@ -1,6 +1,6 @@
 //! Tests of several processes: each runs the test program again, with its role in an environment variable.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -12,6 +12,16 @@ const ROLE: &str = "DAT_TEST_ROLE";
 #[must_use]
 pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
+}
+
+/// Prints a line that [`Process::says`] finds, in a process that has a role.
+///
+/// # Panics
+/// If the process that started this one has ended.
+pub fn say(line: impl std::fmt::Display) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{line}").expect("the scenario reads");
+    out.flush().expect("the scenario reads");
 }
 
 /// Returns the Soft-RoCE provider of the built prefix, for the lab, which has no cargo.

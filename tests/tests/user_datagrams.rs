@@ -1,14 +1,13 @@
 //! Datagrams of two processes of a host on the user engine: they take shared memory, and UDP without it. A sender stays usable when the
 //! receiver is killed or stopped.
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use dat::{
     Access, CompletionFlags, DATAGRAM_HEADER, DatagramEvent, DtoStatus, Ep, Error, Evd, Event, Ia,
     Peer, Pz, Region, Streams,
 };
-use dat_tests::Process;
+use dat_tests::{Process, say};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A datagram over UDP may be lost: it is sent again after this time.
@@ -24,12 +23,6 @@ const FLOOD: u64 = 20_000;
 const ORDERED: u64 = 1 << 32;
 /// Cookies below this one are those of receives.
 const SENT: u64 = 1 << 32;
-
-fn say(line: impl std::fmt::Display) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "\n{line}").expect("the scenario reads");
-    out.flush().expect("the scenario reads");
-}
 
 /// A datagram endpoint, its receives posted.
 struct Side {

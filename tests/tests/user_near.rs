@@ -2,7 +2,7 @@
 //! stopped, killed, forks or exits in a stream.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::IpAddr;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use dat::{Access, Close, DtoStatus, Ep, Evd, Event, Ia, Pz, Region, Streams};
-use dat_tests::Process;
+use dat_tests::{Process, say};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const QUAL: u64 = 7350;
@@ -21,12 +21,6 @@ const RECEIVES: usize = 64;
 const WINDOW: u64 = 16;
 /// Cookies from this one on are those of receives.
 const RECEIVE: u64 = 1 << 32;
-
-fn say(line: impl std::fmt::Display) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "\n{line}").expect("the scenario reads");
-    out.flush().expect("the scenario reads");
-}
 
 /// An endpoint of a process, with one EVD for all events.
 struct Side {

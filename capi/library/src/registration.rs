@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_void};
 use dat_abi::ret::unpack_v2_0;
 use dat_abi::types::{DatCount, DatProviderInfo};
 use dat_core::error::{Error, Kind, Result, Subtype};
-use dat_registry::registrations::{RegisterError, Registered, Table};
+use dat_registry::registrations::{RegisterError, Registered};
 
 use crate::{Library, shared_object};
 
@@ -49,14 +49,7 @@ impl Library {
         // SAFETY: NULL or valid by the caller's promise.
         let known = unsafe { read_info(info) }.ok_or(Error::arg(2))?;
         if known.dapl_version_major == self.version.major {
-            return own(Registered {
-                name: known.name(),
-                major: known.dapl_version_major,
-                minor: known.dapl_version_minor,
-                thread_safe: known.is_thread_safe != 0,
-                table: Table(table as usize),
-                open: 0,
-            });
+            return own(Registered::new(table, &known));
         }
         // The other library would pass a version that neither knows back to this one.
         if !matches!(known.dapl_version_major, 1 | 2) {

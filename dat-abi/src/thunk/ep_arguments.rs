@@ -1,6 +1,6 @@
 //! Attributes and parameters of endpoints as a consumer passes them: one form for both versions' structures.
 
-use dat_core::attr::EpAttr;
+use dat_core::attributes::EpAttr;
 use dat_core::ep::EpChange;
 use dat_core::error::{Error, Result, Subtype};
 use dat_core::flags::CompletionFlags;

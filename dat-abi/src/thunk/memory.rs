@@ -1,6 +1,6 @@
 //! PZ, LMR, RMR and SRQ slots that both versions share, and the arguments of dat_lmr_create.
 
-use dat_core::attr::SrqAttr;
+use dat_core::attributes::SrqAttr;
 use dat_core::error::{Error, Result, Subtype};
 use dat_core::flags::MemPriv;
 use dat_core::head::raw;

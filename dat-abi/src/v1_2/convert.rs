@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-use dat_core::attr::{AdapterAttr, EpAttr};
+use dat_core::attributes::{AdapterAttr, EpAttr};
 use dat_core::ep::fast_path::Several;
 use dat_core::error::{Error, Result};
 use dat_core::evd::EventSink;

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use dat_core::attr::{AdapterAttr, EpAttr};
+use dat_core::attributes::{AdapterAttr, EpAttr};
 use dat_core::ep::fast_path::Several;
 use dat_core::evd::EventSink;
 use dat_core::event::{Dto, DtoOp, Event, RawHandle};

@@ -13,7 +13,7 @@ use super::datagram::destroy_peers;
 use super::early::receive_evd;
 use super::state::{Effect, Input, Step};
 use super::{DEAD, Ep, EpParts, EpState, QpCheckout};
-use crate::attr::EpAttr;
+use crate::attributes::EpAttr;
 use crate::counters::{EpCounter, EpValues, IaCounter};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::evd::{Enqueued, Evd, ExpectedEvent, Feed, RequestWatch};

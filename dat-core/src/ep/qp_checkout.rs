@@ -56,10 +56,11 @@ impl<T: Transport> Ep<T> {
         self.finish_call(checkout, answer).map(drop)
     }
 
-    /// Finishes a call that began an attempt or a datagram lookup, with the transport's result. If the endpoint was
-    /// disconnected or freed during the call, the attempt is over and its event posted: the call succeeds whatever
-    /// the result, and [`Transport::disconnect`] is called (again), since the earlier disconnect may have reached the
-    /// transport before the attempt.
+    /// Finishes a call that began an attempt or a datagram lookup, with the transport's result.
+    ///
+    /// If the endpoint was disconnected or freed during the call, the attempt is over and its event posted. The call then succeeds
+    /// whatever the result. [`Transport::disconnect`] is called again, since the earlier one may have reached the transport before the
+    /// attempt.
     ///
     /// Returns the locked connection side, unless the endpoint is freed.
     ///

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::connect::Connection;
 use super::setup::check_attr;
 use super::{DEAD, Ep, EpParts, EpState};
-use crate::attr::EpAttr;
+use crate::attributes::EpAttr;
 use crate::counters::{Counted, EpCounter, EpValues, Which};
 use crate::error::{Error, Kind, Result};
 use crate::evd::Evd;

@@ -6,7 +6,7 @@ use dat_arena::Cycle;
 
 use super::post::{SUPPRESS, outstanding};
 use super::ring::{Outstanding, Ring, Slot, SlotInfo, none};
-use crate::attr::{AdapterAttr, EpAttr};
+use crate::attributes::{AdapterAttr, EpAttr};
 use crate::counters::Posted;
 use crate::evd::Evd;
 use crate::event::DtoOp;

@@ -8,7 +8,7 @@ use super::connect::{Connection, InternalEvd};
 use super::ring::{QueueKind, Ring, id_base};
 use super::state::Input;
 use super::{Ep, EpParts};
-use crate::attr::{AdapterAttr, EpAttr};
+use crate::attributes::{AdapterAttr, EpAttr};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::evd::Evd;
 use crate::flags::{CompletionFlags, EvdFlags};

@@ -63,6 +63,16 @@ impl<S: EventSink> EventSink for &mut S {
     }
 }
 
+/// Keeps the event.
+impl EventSink for Option<Event> {
+    fn dto(&mut self, dto: &Dto) {
+        *self = Some(Event::Dto(*dto));
+    }
+    fn event(&mut self, event: &Event) {
+        *self = Some(*event);
+    }
+}
+
 impl<T: Transport> Evd<T> {
     /// Dequeues one event (dat_evd_dequeue).
     ///

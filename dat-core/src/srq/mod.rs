@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use dat_arena::{Mutex, MutexGuard};
 
 use self::slots::{MAX_SLOTS, Slots};
-use crate::attr::SrqAttr;
+use crate::attributes::SrqAttr;
 use crate::ep::{Ep, Id, QueueKind, id, id_base};
 use crate::error::{Error, Kind as ErrorKind, Result, Subtype};
 use crate::event::AsyncEvent;

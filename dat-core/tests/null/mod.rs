@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use dat_core::arenas::Arenas;
-use dat_core::attr::AdapterAttr;
+use dat_core::attributes::AdapterAttr;
 use dat_core::ep::Ep;
 use dat_core::error::{Error, Kind, Result};
 use dat_core::evd::EventSink;

@@ -1,7 +1,7 @@
 //! A connected endpoint of the transport without data.
 
 use super::{Events, Null, Qp, open, qp};
-use dat_core::attr::EpAttr;
+use dat_core::attributes::EpAttr;
 use dat_core::ep::{Ep, EpParts};
 use dat_core::evd::Evd;
 use dat_core::event::{ConnectionEvent, Event};

@@ -1,5 +1,5 @@
 //! A transport for tests of connections and posts. It moves completions and connection events, but no bytes, all in the caller's thread.
-//! A test can hold requests back or let them fail. `side` has what a test does with it. In the transport of `null` an endpoint has no
+//! A test can hold requests back or let them fail. `side` has what a test does with it, `connected` two endpoints. In the transport of `null` an endpoint has no
 //! peer: the test completes each post.
 
 #![allow(
@@ -9,6 +9,7 @@
     reason = "each test file uses its part"
 )]
 
+mod connected;
 mod side;
 
 use std::collections::{HashMap, VecDeque};
@@ -19,7 +20,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use dat_core::arenas::Arenas;
-use dat_core::attr::{AdapterAttr, SrqAttr};
+use dat_core::attributes::{AdapterAttr, SrqAttr};
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::flags::{MemPriv, VaType};
@@ -31,6 +32,8 @@ use dat_core::transport::{
 use dat_core::upcall::{Arrival, ConnOutcome, Fault, Upcalls};
 use parking_lot::{Condvar, Mutex};
 
+#[allow(unused_imports, reason = "each test file uses its part")]
+pub use connected::*;
 #[allow(unused_imports, reason = "each test file uses its part")]
 pub use side::*;
 

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use dat_core::attr::EpAttr;
+use dat_core::attributes::EpAttr;
 use dat_core::cr::Cr;
 use dat_core::ep::{Ep, EpParts, EpState};
-use dat_core::evd::{Evd, EventSink};
+use dat_core::evd::Evd;
 use dat_core::event::{ConnectionEvent, Dto, Event};
 use dat_core::flags::{CompletionFlags, EvdFlags};
 use dat_core::ia::{AsyncEvd, Ia};
@@ -19,24 +19,11 @@ use dat_core::transport::Transport;
 
 use super::{ADAPTERS, Adapter, Fake};
 
-/// A sink that keeps the last event.
-#[derive(Default)]
-pub struct Got(pub Option<Event>);
-
-impl EventSink for Got {
-    fn dto(&mut self, dto: &Dto) {
-        self.0 = Some(Event::Dto(*dto));
-    }
-    fn event(&mut self, event: &Event) {
-        self.0 = Some(*event);
-    }
-}
-
 /// Returns the next event, or `None` if the EVD is empty.
 pub fn next(evd: &'static Evd<Fake>) -> Option<Event> {
-    let mut got = Got::default();
+    let mut got = None;
     evd.dequeue(&mut got).ok()?;
-    got.0
+    got
 }
 
 /// Removes and returns all events of the EVD.
@@ -46,10 +33,10 @@ pub fn all(evd: &'static Evd<Fake>) -> Vec<Event> {
 
 /// Waits up to ten seconds for an event.
 pub fn wait(evd: &'static Evd<Fake>) -> Event {
-    let mut got = Got::default();
+    let mut got = None;
     evd.wait(Some(Duration::from_secs(10)), 1, &mut got)
         .expect("an event within 10 s");
-    got.0.unwrap()
+    got.unwrap()
 }
 
 pub fn dto(event: Event) -> Dto {

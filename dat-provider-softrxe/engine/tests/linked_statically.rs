@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use dat_core::attr::EpAttr;
+use dat_core::attributes::EpAttr;
 use dat_core::ep::{Ep, EpParts};
-use dat_core::evd::{Evd, EventSink};
-use dat_core::event::{ConnectionEvent, Dto, DtoStatus, Event};
+use dat_core::evd::Evd;
+use dat_core::event::{ConnectionEvent, DtoStatus, Event};
 use dat_core::flags::{Close, CompletionFlags, EvdFlags, MemPriv, VaType};
 use dat_core::ia::{AsyncEvd, Ia};
 use dat_core::ia_params::IaParams;
@@ -98,23 +98,11 @@ fn attr() -> EpAttr {
     }
 }
 
-#[derive(Default)]
-struct Got(Option<Event>);
-
-impl EventSink for Got {
-    fn dto(&mut self, dto: &Dto) {
-        self.0 = Some(Event::Dto(*dto));
-    }
-    fn event(&mut self, event: &Event) {
-        self.0 = Some(*event);
-    }
-}
-
 fn wait(evd: &'static Evd<UserEngine>) -> Event {
-    let mut got = Got::default();
+    let mut got = None;
     evd.wait(Some(Duration::from_secs(10)), 1, &mut got)
         .expect("an event within 10 s");
-    got.0.unwrap()
+    got.unwrap()
 }
 
 #[track_caller]

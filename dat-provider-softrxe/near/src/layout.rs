@@ -83,8 +83,8 @@ impl Fixed {
             | (self.lent as u64) << 56
     }
 
-    /// Parses a word that [`encode`](Self::encode) made, and checks all lengths: the record is no longer than the ring, which has `size`
-    /// bytes, and headers and payload are within the record.
+    /// Parses a word that [`encode`](Self::encode) made, and checks all lengths. The record must not be longer than the ring, which has
+    /// `size` bytes, and headers and payload must be within the record.
     #[inline]
     pub(crate) const fn parse(word: u64, size: u64, mtu: u32) -> Result<Self, Violation> {
         let fixed = Self {

@@ -1,8 +1,8 @@
 //! Memory of this process that records lend to the peer.
 //!
-//! A record names an address. The peer reads there with process_vm_readv(2), which asks the kernel for the right, and reads in the same
-//! call the *nonce*, 16 secret bytes of this process: an address of another process, such as one that got the number of a process that has
-//! ended, has other bytes there.
+//! A record names an address. The peer reads there with process_vm_readv(2), for which the kernel checks its right. The same call reads
+//! the *nonce*, 16 secret bytes of this process. If this process has ended and another one got its number, the bytes at that address
+//! differ.
 //!
 //! Before this process gives lent memory back to its consumer, it withdraws what is lent (`ring`).
 

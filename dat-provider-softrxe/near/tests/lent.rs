@@ -1,4 +1,4 @@
-//! Payloads that stay in the sender's memory: who can read them, until when, and what a reader does that cannot.
+//! Payloads that stay in the sender's memory: which processes can read them, until when, and what a reader does that cannot.
 
 use std::ptr::NonNull;
 

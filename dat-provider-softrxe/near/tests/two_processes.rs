@@ -242,8 +242,8 @@ fn a_caller_that_gets_the_memory_without_the_event_descriptors_has_no_channel() 
     }
 }
 
-/// As in a container that shares the network, but not the processes. Event descriptors would let it stop this process, which it cannot
-/// name in a system call.
+/// The peer is in a PID namespace of its own, like a container that shares only the network. With event descriptors it could stop this
+/// process, which no system call of the peer can name.
 #[test]
 fn a_peer_that_does_not_see_this_process_wakes_it_by_the_connection() {
     let mut command = Command::new("unshare");

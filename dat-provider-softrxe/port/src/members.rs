@@ -16,7 +16,7 @@ pub enum Response {
     Nothing,
     /// Keep this UDP port of the member bound when it dies.
     KeepPort(u16),
-    /// There is no such member.
+    /// Forget the sender: it is no member.
     NoMember,
 }
 

@@ -1,8 +1,8 @@
 //! Channels: the link of two engines of one host, through shared memory. What engine and driver exchange about it.
 //!
 //! A **channel** carries **records** in both directions, in order and without loss. A record holds one packet without ICRC and
-//! padding. The engine knows no bytes of it but the transport headers: it names payload by its position in the record, and
-//! [`Memory::fill`](crate::Memory::fill) and [`Memory::place`](crate::Memory::place) copy. `engine/near.rs` has the calls.
+//! padding. Of its bytes the engine sees the transport headers only. It names payload by its position in the record, and
+//! [`Memory::fill`](crate::Memory::fill) and [`Memory::place`](crate::Memory::place) copy it. `engine/near.rs` has the calls.
 
 /// A channel, named by the driver. The engine keeps a table that is as long as the largest number in use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

@@ -52,7 +52,7 @@ fn a_request_is_answered_by_another_engine_of_its_address() {
         Err(CmError::State { .. })
     ));
     let second = &mut other.sides[1].engine;
-    let id = second.take_over(now, passed).unwrap();
+    let id = second.add_passed(now, passed).unwrap();
     assert_eq!(second.poll_event(), None);
     second
         .accept(now, id, qpns[1], &Accept::new(b"welcome"))
@@ -100,7 +100,7 @@ fn a_peer_that_repeats_its_request_without_an_end_makes_few_events() {
         panic!("no request");
     };
     let passed = first.pass_on(now, request.id).unwrap();
-    other.sides[1].engine.take_over(now, passed).unwrap();
+    other.sides[1].engine.add_passed(now, passed).unwrap();
     for _ in 0..10_000 {
         first.handle_datagram(now, &Meta { source, ip_id: 0 }, &req);
     }
@@ -108,7 +108,7 @@ fn a_peer_that_repeats_its_request_without_an_end_makes_few_events() {
     assert!((15..100).contains(&events), "{events} events");
 }
 
-/// Of thousands of services that an engine has given up, it looks at those whose last request has ended.
+/// An engine may have given up thousands of services. It looks only at those whose last request has ended.
 #[test]
 fn a_service_that_is_given_up_is_reported_when_its_last_request_has_ended() {
     let mut pair = Pair::new("unasked");
@@ -157,7 +157,7 @@ fn a_peer_that_gives_up_cancels_its_request_in_the_engine_that_has_it() {
     let now = pair.now;
     let passed = pair.sides[1].engine.pass_on(now, request.id).unwrap();
     let second = &mut other.sides[1].engine;
-    let id = second.take_over(now, passed).unwrap();
+    let id = second.add_passed(now, passed).unwrap();
     let answer = Accept::new(b"");
     second.accept(now, id, qpns[1], &answer).unwrap();
     let cancelled = Event::Cm(softrxe_proto::CmEvent {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::pair::{Packet, Pair};
 use common::stranger;
 use softrxe_proto::wire::cm::{Answered, CmMessage, Mra};
-use softrxe_proto::{Accept, CmEventKind, Qpn, RejectReason, SidrRequest, Time, service_id};
+use softrxe_proto::{Accept, CmEventKind, Qpn, RejectReason, Time, service_id};
 
 const MRA: u16 = 0x11;
 const REJ: u16 = 0x12;
@@ -117,18 +117,11 @@ fn an_mra_of_hours_keeps_no_accepted_request_for_hours() {
 #[test]
 fn an_attempt_ends_when_its_address_still_has_no_route_after_a_moment() {
     let mut pair = Pair::new("no_route");
-    let remote = pair.sides[1].address;
     let begin = pair.now;
     let qpn = pair.sides[0].qp();
     let attempt = pair.call(qpn, service_id::tcp(21));
+    let ask = pair.ask(service_id::udp(21));
     let client = &mut pair.sides[0].engine;
-    let ask = SidrRequest {
-        remote,
-        service_id: service_id::udp(21),
-        source_port: 99,
-        private_data: b"",
-        timeout: None,
-    };
     let lookup = client.sidr_request(begin, &ask).unwrap();
     let unsent = |now: Time, client: &mut softrxe_proto::Engine<_>| {
         let sent = stranger::sent(client, now);

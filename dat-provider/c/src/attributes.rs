@@ -1,6 +1,6 @@
 //! The attributes of an adapter (dat_ia_query), as the transport in C has them.
 
-use dat_core::attr::AdapterAttr;
+use dat_core::attributes::AdapterAttr;
 
 use crate::convert::from_c;
 use crate::object::Adapter;

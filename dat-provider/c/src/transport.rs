@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dat_core::arenas::Arenas;
-use dat_core::attr::{AdapterAttr, SrqAttr};
+use dat_core::attributes::{AdapterAttr, SrqAttr};
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::flags::{MemPriv, VaType};

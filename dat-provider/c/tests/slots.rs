@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use dat_core::attr::SrqAttr;
+use dat_core::attributes::SrqAttr;
 use dat_core::error::{Error, Kind};
 use dat_core::flags::{MemPriv, VaType};
 use dat_core::ia_params::IaParams;

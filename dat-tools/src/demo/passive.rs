@@ -1,6 +1,6 @@
 //! The process that is connected to: it answers messages, and compares what the other one has written to its memory.
 
-use dat::{Event, Listener};
+use dat::Event;
 
 use super::side::{ROUNDS, Side, TIMEOUT, WINDOW, pattern, unexpected, verify};
 use crate::{Outcome, open};
@@ -11,7 +11,7 @@ pub(crate) fn peer(name: &str) -> Outcome {
     let listener = side.ia.listen(None, &side.connections)?;
     println!("{} {}", side.ia.attributes()?.address, listener.conn_qual());
     side.post_recv()?;
-    accept(&side, &listener)?;
+    accept(&side)?;
     side.exchange_windows()?;
     let mut message = side.exchange(0)?;
     for _ in 0..ROUNDS {
@@ -35,7 +35,7 @@ pub(crate) fn peer(name: &str) -> Outcome {
     }
 }
 
-fn accept(side: &Side, _listening: &Listener) -> Outcome {
+fn accept(side: &Side) -> Outcome {
     let request = match side.connections.wait(TIMEOUT)? {
         Event::Request(request) => request,
         other => {

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use dat_core::attr::SrqAttr;
+use dat_core::attributes::SrqAttr;
 use dat_core::error::{Result, Subtype};
 use dat_core::iov::LmrTriplet;
 use dat_core::transport::Token;

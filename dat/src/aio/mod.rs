@@ -27,8 +27,8 @@
 //! end leaves its operation under way: the buffer stays with the context until the operation completes. A [`Connection::recv`] that is
 //! dropped loses no message, because receives are posted ahead. Dropping the last handle of a connection ends it. A received message and an
 //! operation that is awaited are handles, too. **Runtimes.** A thread of the context sleeps on its descriptor and wakes futures; a future
-//! that waits for its peer polls for up to 10 us first. With [`Context::open_manual`] there is none: the program watches the descriptor
-//! ([`AsFd`](std::os::fd::AsFd)) in its reactor and calls [`Context::drive`]; the feature `tokio` does that in a task. **Servers.**
+//! that waits for its peer polls for up to 10 us first. With [`Context::open_manual`] the context has no thread. The program watches the
+//! descriptor ([`AsFd`](std::os::fd::AsFd)) in its reactor and calls [`Context::drive`]; the feature `tokio` does that in a task. **Servers.**
 //! [`SharedReceives`] are the messages of many connections in one place. **Streams.** With the feature `stream`, [`AsyncListener`],
 //! [`SharedReceives`], [`Datagrams`], [`Events`] and the messages of a connection are streams of `futures-core`. **Tasks.** All futures are
 //! `Send`; one task may hold those of many connections. **Threads.** A context has one dispatcher: threads at high rates open a context

@@ -254,8 +254,8 @@ impl Region {
         unsafe { copy::load(self.at(offset, 1)) }
     }
 
-    /// Returns the bytes themselves if nothing else can access them: this is the only clone, peers have no rights, each window that was
-    /// ever bound to the region is dropped, and no post of the protection zone is outstanding.
+    /// Returns the bytes themselves if nothing else can access them. Then this is the only clone, peers have no rights, each window that
+    /// was ever bound to the region is dropped, and no post of the protection zone is outstanding.
     ///
     /// ```
     /// use udapl::{Access, Ia};

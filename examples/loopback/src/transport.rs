@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dat_core::arenas::Arenas;
-use dat_core::attr::{AdapterAttr, SrqAttr};
+use dat_core::attributes::{AdapterAttr, SrqAttr};
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::event::{DtoOp, DtoStatus};
 use dat_core::flags::{MemPriv, VaType};

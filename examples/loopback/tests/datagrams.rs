@@ -5,7 +5,7 @@ mod side;
 use std::time::Duration;
 
 use dat_core::ah::{Ah, Half};
-use dat_core::attr::{EpAttr, SrqAttr};
+use dat_core::attributes::{EpAttr, SrqAttr};
 use dat_core::cr::Cr;
 use dat_core::ep::{Ep, EpState};
 use dat_core::error::{Error, Kind};

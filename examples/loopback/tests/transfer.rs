@@ -2,7 +2,7 @@
 
 mod side;
 
-use dat_core::attr::SrqAttr;
+use dat_core::attributes::SrqAttr;
 use dat_core::cno::{Cno, CnoProxy};
 use dat_core::error::Error;
 use dat_core::evd::Evd;

@@ -198,7 +198,7 @@ impl World {
         let Ok(passed) = self.engine.pass_on(self.now, id) else {
             return;
         };
-        let Ok(there) = self.second.take_over(self.now, passed) else {
+        let Ok(there) = self.second.add_passed(self.now, passed) else {
             return;
         };
         self.passed.insert(id, there);

@@ -1,16 +1,11 @@
 //! Fuzz body for the messages of DAPL's scm provider, which arrive over TCP from any host that reaches the port. Any bytes in
 //! any pieces are a message, an incomplete message or an error, and a decoded message survives encoding.
 
-use crate::input::Input;
-
-// The codec stands alone in its file; the rest of its crate needs libibverbs.
-#[allow(dead_code, unreachable_pub, reason = "the body uses a part of it")]
-#[path = "../../../dat-verbs/src/cm/socket/wire.rs"]
-mod wire;
-
-use wire::{
+use dat_handshake::scm::{
     FIRST_SHORT, FIXED, MAX_PRIVATE, Message, Operation, QpAddress, RELIABLE, Reader, WireError,
 };
+
+use crate::input::Input;
 
 /// Decodes the bytes as a message, in pieces whose size is the first byte.
 ///

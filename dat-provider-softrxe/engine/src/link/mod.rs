@@ -147,8 +147,8 @@ fn goes_to_manager(packet: &[u8]) -> bool {
     packet.get(5..8) == Some(&[0, 0, 1])
 }
 
-/// Returns whether no packet from the own address to this destination can leave the host: there is no route; or the own address does
-/// not reach there, as it is a loopback address or was removed; or the destination is the address of a whole network.
+/// Returns whether no packet from the own address to this destination can leave the host. Either no route exists, or the own address is a
+/// loopback address or was removed, or the destination is the address of a whole network.
 fn is_without_route(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

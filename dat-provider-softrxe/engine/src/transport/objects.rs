@@ -257,7 +257,7 @@ impl ConnRequest {
             state.engine.pass_on(now, id)
         })?;
         let here = lane.with(|state, now| {
-            let id = state.engine.take_over(now, passed)?;
+            let id = state.engine.add_passed(now, passed)?;
             let (_, mut context) = state.parts(&lane.descriptors);
             context.watch_request(id);
             Ok(id)
@@ -286,7 +286,7 @@ impl Drop for ConnRequest {
 
 #[cfg(test)]
 mod tests {
-    use dat_core::attr::SrqAttr;
+    use dat_core::attributes::SrqAttr;
     use dat_core::transport::{Connect, QpCaps, Token, Transport};
     use softrxe_proto::{CmError, SidrReply, SidrRequest};
 

@@ -21,7 +21,7 @@ pub struct Cq {
     token: Token,
     /// Its part in the lane of its first queue pair, or in the only lane.
     home: OnceLock<Part>,
-    /// There are parts in other lanes.
+    /// True once other lanes have parts, too.
     spread: AtomicBool,
     /// Locked before a lane.
     rest: Mutex<Rest>,

@@ -23,7 +23,7 @@ const MAX_PENDING: usize = 64;
 /// Why a call could not be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
-    /// There is no memory for the channel.
+    /// The memory of the channel could not be made or mapped.
     #[error(transparent)]
     Map(#[from] MapError),
     /// The channel's wake-ups cannot be watched.

@@ -9,23 +9,23 @@ use super::hello::Reason;
 /// State of the channel to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum State {
-    /// There is none.
+    /// The channel does not exist.
     #[default]
     Down,
     /// This process called the peer and waits for the answer.
     Dialling,
     /// Both called, the peer's call goes first, and it is on its way.
     Answering,
-    /// There is one.
+    /// The channel exists.
     Up,
 }
 
 /// Which call goes on if both processes dial at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Precedence {
-    /// That of this process.
+    /// The call of this process.
     Own,
-    /// That of the peer.
+    /// The call of the peer.
     Peer,
 }
 

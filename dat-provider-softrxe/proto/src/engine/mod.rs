@@ -1,8 +1,10 @@
 //! The engine: all protocol state of one local address.
 //!
-//! This file has its fields, events and deadlines; `verbs` has the verbs. `input` parses datagrams and finds their queue pair, `output`
-//! fills the driver's buffer, `near` has the records of channels, `near_post` the posts that make theirs at once, `near_datagram` those of
-//! datagrams, `cm` executes the connection manager, `timers` holds deadlines, `keepalive` begins probes.
+//! This file has its fields, events and deadlines; `verbs` has the verbs.
+//!
+//! * `input` parses datagrams and finds their queue pair, and `output` fills the driver's buffer.
+//! * `near` has the records of channels, `near_post` the posts that make theirs at once, and `near_datagram` the records of datagrams.
+//! * `cm` executes the connection manager, `timers` holds deadlines, and `keepalive` begins probes.
 
 mod cm;
 mod input;

@@ -1,5 +1,6 @@
-//! A queue pair over an ordered, reliable pipe of messages. The owner brings frames to the peer and back; this brings sends to receives,
-//! executes RDMA and atomics under the checks of [`keys`](crate::keys), and completes, flushes and reports in the order that core needs.
+//! A queue pair over an ordered, reliable pipe of messages. The owner carries frames to the peer and back. This
+//! module matches sends with receives, and executes RDMA and atomics under the checks of [`keys`](crate::keys). It completes, flushes and
+//! reports in the order that core needs.
 //!
 //! [`Qp`] does no I/O, [`session`] does it for streams of bytes. [`Qp::connected`] gets a channel whose receiver a thread of the owner
 //! drains, and [`Qp::received`] gets what the peer sent. A message without a posted receive waits for one, and with it what comes behind

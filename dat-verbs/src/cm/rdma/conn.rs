@@ -50,15 +50,6 @@ impl Conn {
     /// Starts a connection attempt. Errors from here on are reported by an upcall.
     pub(crate) fn connect(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
         let shared = &qp.pd.adapter.shared;
-        if connect.private_data.len() > rdma_cm::REQ_PRIVATE {
-            return Err(Error::of(Kind::InvalidParameter));
-        }
-        if connect.remote.is_ipv4() != shared.attr.address.is_ipv4() {
-            return Err(Error::new(
-                Kind::InvalidAddress,
-                Subtype::InvalidAddressUnsupported,
-            ));
-        }
         let key = shared.new_key();
         let id = CmId::new(&shared.channel, key, PortSpace::Connection)
             .map_err(|e| convert::failed("rdma_create_id", e, Subtype::ResourceDevice))?;

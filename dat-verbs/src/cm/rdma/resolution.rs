@@ -35,19 +35,23 @@ pub(crate) struct Resolution {
     state: Mutex<(Stage, Option<CmId>)>,
 }
 
+/// Returns the parameters of a request for a datagram queue pair, and of its answer: nothing that is for connections.
+fn parameters<'a>(qp: &Qp, private_data: &'a [u8]) -> Params<'a> {
+    Params {
+        private_data,
+        responder_resources: 0,
+        initiator_depth: 0,
+        retry: 0,
+        rnr_retry: 0,
+        srq: qp.has_srq(),
+        qp_num: qp.number(),
+    }
+}
+
 impl Resolution {
     /// Starts a resolution. Errors from here on are reported by an upcall.
     pub(crate) fn start(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
         let shared = &qp.pd.adapter.shared;
-        if connect.private_data.len() > rdma_cm::REQ_PRIVATE {
-            return Err(Error::of(Kind::InvalidParameter));
-        }
-        if connect.remote.is_ipv4() != shared.attr.address.is_ipv4() {
-            return Err(Error::new(
-                Kind::InvalidAddress,
-                Subtype::InvalidAddressUnsupported,
-            ));
-        }
         let key = shared.new_key();
         let id = CmId::new(&shared.channel, key, PortSpace::Datagram)
             .map_err(|e| convert::failed("rdma_create_id", e, Subtype::ResourceDevice))?;
@@ -98,15 +102,7 @@ impl Resolution {
             .take()
             .ok_or_else(|| Error::of(Kind::InternalError))?;
         shared.remove(key);
-        let answered = id.accept(&Params {
-            private_data,
-            responder_resources: 0,
-            initiator_depth: 0,
-            retry: 0,
-            rnr_retry: 0,
-            srq: qp.has_srq(),
-            qp_num: qp.number(),
-        });
+        let answered = id.accept(&parameters(qp, private_data));
         let outcome = match answered {
             Ok(()) => DatagramOutcome::Resolved {
                 address,
@@ -154,15 +150,7 @@ impl Resolution {
                         .map_or(Err(libc::ENOTCONN), |id| id.resolve_route(timeout))
                 }
                 Act::Request => state.1.as_ref().map_or(Err(libc::ENOTCONN), |id| {
-                    id.connect(&Params {
-                        private_data: &self.private_data,
-                        responder_resources: 0,
-                        initiator_depth: 0,
-                        retry: 0,
-                        rnr_retry: 0,
-                        srq: qp.has_srq(),
-                        qp_num: qp.number(),
-                    })
+                    id.connect(&parameters(qp, &self.private_data))
                 }),
                 Act::Ready => break ConnOutcome::Established,
                 Act::Fail(report) | Act::ReplyDisconnect(report) => break report,

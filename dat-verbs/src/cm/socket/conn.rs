@@ -9,6 +9,9 @@ use dat_arena::Mutex;
 use dat_core::error::{Error, Kind, Result, Subtype};
 use dat_core::transport::{Connect, Token};
 use dat_core::upcall::ConnOutcome;
+use dat_handshake::scm::{
+    DISCONNECT, MAX_PRIVATE, Message, Operation, QpAddress, RELIABLE, RTU, Reader, VERSION,
+};
 
 use crate::adapter::{EventHandler, EventTarget, Shared};
 use crate::cm::socket::gid::Choice;
@@ -18,9 +21,6 @@ use crate::cm::socket::request::ConnRequest;
 use crate::cm::socket::service;
 use crate::cm::socket::stage::{Act, Input, MAX_CONNECTS, Stage, step};
 use crate::cm::socket::stream::Stream;
-use crate::cm::socket::wire::{
-    DISCONNECT, MAX_PRIVATE, Message, Operation, QpAddress, RELIABLE, RTU, Reader, VERSION,
-};
 use crate::verbs::qp::{Connection, Path, PathLimits, Qp};
 
 /// Time after which the active side enables TCP keepalive, while it waits for the answer and when it is connected.
@@ -56,15 +56,6 @@ impl Conn {
     /// Starts a connection attempt. Errors from here on are reported by an upcall.
     pub(crate) fn connect(qp: &Arc<Qp>, connect: &Connect<'_>) -> Result<()> {
         let shared = &qp.pd.adapter.shared;
-        if connect.private_data.len() > MAX_PRIVATE {
-            return Err(Error::of(Kind::InvalidParameter));
-        }
-        if connect.remote.is_ipv4() != shared.attr.address.is_ipv4() {
-            return Err(Error::new(
-                Kind::InvalidAddress,
-                Subtype::InvalidAddressUnsupported,
-            ));
-        }
         let to = service(connect.remote, connect.conn_qual, shared.attr.scope_id)?;
         let key = shared.new_key();
         let conn = Arc::new(Self {

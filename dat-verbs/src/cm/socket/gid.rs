@@ -7,7 +7,8 @@
 
 use std::net::IpAddr;
 
-use crate::cm::socket::wire::Message;
+use dat_handshake::scm::Message;
+
 use crate::verbs::device::Device;
 
 /// An entry of the port's GID table.

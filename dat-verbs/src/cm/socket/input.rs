@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dat_arena::Mutex;
+use dat_handshake::scm::{Message, Operation, RTU, Reader};
 
 use crate::cm::socket::stage::{Input, Stage};
 use crate::cm::socket::stream::{Received, Stream};
-use crate::cm::socket::wire::{Message, Operation, RTU, Reader};
 
 /// State of a connection under its lock.
 pub(super) struct State {

@@ -11,6 +11,7 @@ use dat_arena::Mutex;
 use dat_core::error::{Result, Subtype};
 use dat_core::transport::Token;
 use dat_core::upcall::Arrival;
+use dat_handshake::scm::{Message, Operation, RELIABLE, Reader};
 use dat_os::close_on_fork::CloseOnFork;
 
 use crate::adapter::{EventHandler, EventTarget, Shared};
@@ -18,7 +19,6 @@ use crate::cm::addr;
 use crate::cm::socket::manager::SocketManager;
 use crate::cm::socket::request::{ConnRequest, refuse};
 use crate::cm::socket::stream::{Received, Stream, listen};
-use crate::cm::socket::wire::{Message, Operation, RELIABLE, Reader};
 use crate::cm::socket::{PORT_OFFSET, service};
 use crate::convert;
 

@@ -1,8 +1,9 @@
 //! The socket connection manager of an adapter.
 
+use dat_handshake::scm;
+
 use crate::cm::socket::gid::Gids;
 use crate::cm::socket::timers::Timers;
-use crate::cm::socket::wire;
 
 /// State of an adapter with socket connections.
 pub(crate) struct SocketManager {
@@ -17,7 +18,7 @@ pub(crate) struct SocketManager {
 
 impl SocketManager {
     /// Returns the MTU for a peer whose message has `mtu`. A message without one means 2048, as in DAPL.
-    pub(crate) fn mtu_with(&self, peer: &wire::Message) -> u8 {
+    pub(crate) fn mtu_with(&self, peer: &scm::Message) -> u8 {
         match peer.mtu {
             None if self.mtu_is_set => self.mtu,
             _ => self.mtu.min(peer.mtu_or_default()),

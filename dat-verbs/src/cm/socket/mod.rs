@@ -1,7 +1,7 @@
 //! Connections by an exchange of queue pair data over TCP, compatible with DAPL's scm provider. The TCP connection
 //! lives as long as the RDMA one: its close is the disconnect.
 //!
-//! `wire` defines the messages, `stage` decides, `gid` chooses the path (all three pure). `stream` and `timers` wrap
+//! `dat_handshake::scm` defines the messages, `stage` decides, `gid` chooses the path (all three pure). `stream` and `timers` wrap
 //! the system's sockets and timer. `input` reads what the peer sent and makes the input of `stage` of it, `conn` performs
 //! the actions, `listener` and `request` are the passive side until the consumer answers. All sockets are non-blocking.
 //! Consumers' calls send REQ and REP, the adapter's event thread does the rest.
@@ -15,7 +15,6 @@ pub(crate) mod request;
 pub(crate) mod stage;
 pub(crate) mod stream;
 pub(crate) mod timers;
-pub(crate) mod wire;
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use dat_core::error::{Error, Kind, Result};
+use dat_handshake::scm::{MAX_PRIVATE, Message};
 
 use crate::adapter::{EventTarget, Shared};
 use crate::cm::socket::stream::Stream;
-use crate::cm::socket::wire::{MAX_PRIVATE, Message};
 
 /// A request and its TCP connection; dropping it refuses the request.
 pub(crate) struct ConnRequest {

@@ -10,11 +10,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use dat_core::attr::EpAttr;
+use dat_core::attributes::EpAttr;
 use dat_core::cr::Cr;
 use dat_core::ep::{Ep, EpParts};
 use dat_core::error::Result;
-use dat_core::evd::{Evd, EventSink};
+use dat_core::evd::Evd;
 use dat_core::event::{ConnectionEvent, Dto, DtoStatus, Event};
 use dat_core::flags::{CompletionFlags, EvdFlags, MemPriv, VaType};
 use dat_core::ia::{AsyncEvd, Ia};
@@ -147,28 +147,16 @@ pub fn attr() -> EpAttr {
     }
 }
 
-#[derive(Default)]
-struct Got(Option<Event>);
-
-impl EventSink for Got {
-    fn dto(&mut self, dto: &Dto) {
-        self.0 = Some(Event::Dto(*dto));
-    }
-    fn event(&mut self, event: &Event) {
-        self.0 = Some(*event);
-    }
-}
-
 /// Waits up to ten seconds for an event.
 pub fn wait(evd: &'static Evd<Loopback>) -> Event {
-    let mut got = Got::default();
+    let mut got = None;
     evd.wait(Some(Duration::from_secs(10)), 1, &mut got)
         .expect("an event within 10 s");
-    got.0.unwrap()
+    got.unwrap()
 }
 
 pub fn empty(evd: &'static Evd<Loopback>) -> bool {
-    evd.dequeue(&mut Got::default()).is_err()
+    evd.dequeue(None).is_err()
 }
 
 pub fn dto(evd: &'static Evd<Loopback>) -> Dto {

@@ -1,4 +1,4 @@
-//! As much as the attributes say: sizes, segments, private data, and more bytes under way than a transport holds.
+//! The limits that the attributes name: sizes, segments and private data; and more bytes under way than a transport holds.
 
 use dat_core::event::ConnectionEvent;
 use dat_core::flags::MemPriv;

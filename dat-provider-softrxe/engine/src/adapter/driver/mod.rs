@@ -6,15 +6,15 @@
 //!   connections, for timers. While consumers poll it sleeps for fixed times, because each datagram would wake a thread that sleeps on the socket.
 //!   These times are short at first where a CNO watches a completion queue: its consumer may sleep in poll(2).
 //!   While a leader sleeps on the descriptors it rests.
-//! * Where more threads are runnable than there are processors ([`oversubscription`](crate::adaptive::oversubscription)) the helper asks
-//!   for short time slices, sleeps longer than it works, and sleeps only briefly when consumers begin to poll; and a consumer yields or
-//!   pauses between empty polls.
-//! * The helper, a leader, or a spinning waiter without a completion queue runs upcalls, with the lock released and one of them at a time:
-//!   core gets the events of a connection in order.
+//! * Some machines have more runnable threads than processors ([`oversubscription`](crate::adaptive::oversubscription)). There the helper
+//!   asks for short time slices and sleeps longer than it works, but only briefly when consumers begin to poll. A consumer yields or pauses
+//!   between empty polls.
+//! * The helper, a leader, or a spinning waiter without a completion queue runs upcalls. The lock is released then, and one upcall runs at
+//!   a time, so core gets the events of a connection in order.
 //!
-//! What a consumer leaves undone (acknowledgements held back for its reply, posts that wait for more) is transmitted with its next
-//! call, at the latest when the helper ends its sleep, or when a datagram wakes the thread that watches the descriptors. A poll that
-//! [steps back](super::poll_turns) leaves it to the threads that use the lock.
+//! A consumer leaves work undone: acknowledgements held back for its reply, posts that wait for more. Its next call transmits them. Before
+//! that the helper does when its sleep ends, or the thread that watches the descriptors when a datagram wakes it. A poll that
+//! [steps back](super::poll_turns) leaves them to the threads that use the lock.
 
 mod closing;
 pub(crate) mod consumer;

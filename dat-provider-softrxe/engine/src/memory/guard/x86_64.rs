@@ -145,9 +145,9 @@ std::arch::global_asm!(
     string_min = sym STRING_MIN,
 );
 
-/// Length from which on the string instruction copies. It is fastest there on processors of Intel. On those of AMD it is at no length: between
-/// two processors' caches it takes twice the time (Zen 4), and fifteen times if the destination is 1 to 15 bytes behind the
-/// source, modulo the size of a page.
+/// Length from which on the string instruction copies. On processors of Intel it is the fastest way from there on. On those of AMD it never
+/// is: between the caches of two processors it takes twice the time (Zen 4), and fifteen times if the destination is 1 to 15 bytes behind
+/// the source, modulo the size of a page.
 static STRING_MIN: AtomicUsize = AtomicUsize::new(1024);
 
 /// Adapts the copies to the processor.

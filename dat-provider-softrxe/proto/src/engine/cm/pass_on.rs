@@ -35,7 +35,7 @@ impl<M: Memory> Engine<M> {
     ///
     /// # Errors
     /// `Stale`; the peer is refused.
-    pub fn take_over(&mut self, now: Time, request: PassedRequest) -> Result<CmId, CmError> {
+    pub fn add_passed(&mut self, now: Time, request: PassedRequest) -> Result<CmId, CmError> {
         let PassedRequest(mut connection) = request;
         if let Some(old) = self.cm.by_qp(connection.peer(), connection.remote_qpn) {
             let own = is_own(connection.remote_guid);

@@ -1,5 +1,6 @@
+use dat_handshake::scm::{Operation, QpAddress, RELIABLE, VERSION};
+
 use super::*;
-use crate::cm::socket::wire::{Operation, QpAddress, RELIABLE, VERSION};
 
 fn raw(ip: &str) -> [u8; 16] {
     match ip.parse().unwrap() {
