@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dat_os::eventfd::EventFd;
 use peer::{end, memory};
 use softrxe_near::agreement::hello::{Hello, HelloError, Packet, Reason};
 use softrxe_near::agreement::{
@@ -298,13 +299,15 @@ fn listen(other: End, ready: &Arc<PollSet>) -> Listener {
 
 /// Dials `other`, which answers with `answer` and `descriptors`.
 fn dial_wrong(other: End, answer: &[u8], descriptors: &[RawFd]) -> DialError {
-    let (mut dial, _there) = call_that_is_answered(other, answer, descriptors);
+    let offer = Offer::new(SMALL_RING, 4791);
+    let (mut dial, _there) = call_that_is_answered(other, offer, answer, descriptors);
     dial.poll().unwrap_err()
 }
 
-/// Returns a call of `other` whose answer has not been read, and the other end of its connection.
+/// Returns a call of `other` with `offer` whose answer has not been read, and the other end of its connection.
 fn call_that_is_answered(
     other: End,
+    offer: Offer,
     answer: &[u8],
     descriptors: &[RawFd],
 ) -> (Dial, CloseOnFork<OwnedFd>) {
@@ -315,7 +318,7 @@ fn call_that_is_answered(
     };
     let ready = Arc::new(PollSet::new().unwrap());
     let listener = listen(other, &ready);
-    let dial = Dial::start(one, other, Offer::new(SMALL_RING, 4791)).unwrap();
+    let dial = Dial::start(one, other, offer).unwrap();
     assert!(listener.accept());
     let connection = listener.take().unwrap();
     packets::send(connection.as_fd(), answer, descriptors).unwrap();
@@ -393,6 +396,16 @@ fn an_answer_with_wrong_memory_is_refused() {
     let fds = [&sealed, &counts_down, &counts_down].map(AsRawFd::as_raw_fd);
     let error = dial_wrong_peer(107, &offers(SMALL_RING, true), &fds);
     assert!(matches!(error, DialError::NoEvents), "{error}");
+    // Wake-ups that were not asked for: they would make this process wait where the peer wants.
+    let event = EventFd::new().unwrap();
+    let fds = [sealed.as_raw_fd(), event.as_raw_fd(), event.as_raw_fd()];
+    let without = Offer {
+        events: false,
+        ..Offer::new(SMALL_RING, 4791)
+    };
+    let (mut dial, _there) = call_that_is_answered(other, without, &offers(SMALL_RING, true), &fds);
+    let error = dial.poll().unwrap_err();
+    assert!(matches!(error, DialError::NotOffered), "{error}");
     for wrong in [LARGE_RING, 0, 64, 65_535] {
         let error = dial_wrong_peer(107, &answer(wrong), &[sealed.as_raw_fd()]);
         assert!(
