@@ -98,12 +98,23 @@ impl<T: Transport> Ep<T> {
         let token = self.head.token(self.index());
         // Once a connection.
         if self.flushed.swap(token.0, Ordering::Relaxed) != token.0 {
-            timer::after(END_FOLLOWS_FLUSH, move || {
-                if Self::of_connection(token).is_some_and(|ep| ep.state.is(EpState::Connected)) {
-                    Self::handle_input(token, Input::Transport(ConnOutcome::Broken), None);
-                }
-            });
+            Self::break_after_flush(token);
         }
+    }
+
+    fn break_after_flush(token: Token) {
+        timer::after(END_FOLLOWS_FLUSH, move || {
+            let Some(ep) = Self::of_connection(token) else {
+                return;
+            };
+            let state = ep.state.get();
+            if state == EpState::Connected {
+                Self::handle_input(token, Input::Transport(ConnOutcome::Broken), None);
+            } else if state.is_attempt() {
+                // The attempt fails, or its connection is looked at again.
+                Self::break_after_flush(token);
+            }
+        });
     }
 
     /// Breaks the present connection.

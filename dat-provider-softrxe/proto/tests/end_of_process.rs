@@ -30,7 +30,7 @@ fn deliver(pair: &mut Pair, side: usize) -> Vec<u8> {
 /// Says to the peers of `side` that its process ends, as a driver does. Returns the opcodes of what it sent for that.
 fn end(pair: &mut Pair, side: usize) -> Vec<u8> {
     deliver(pair, side);
-    let open = pair.sides[side].engine.open_connections();
+    let open = pair.sides[side].engine.open_connections(|_| false);
     let said = open.into_iter().flat_map(|id| {
         let now = pair.now;
         pair.sides[side].engine.say_process_ends(now, id);
@@ -135,7 +135,8 @@ fn connections_over_a_channel_end_in_the_same_way() {
         pair.post(0, qpns[0], &SendRequest::new(1, Op::Send, &[]));
         pair.hand_over(0);
         let engine = &mut pair.sides[1].engine;
-        assert_eq!(engine.open_connections(), [ids[1]]);
+        assert_eq!(engine.open_connections(|_| false), [ids[1]]);
+        assert_eq!(engine.open_connections(|_| true), []);
         engine.say_process_ends(pair.now, ids[1]);
         pair.run_until(MOMENT, |_| false);
         assert_eq!(kinds(&mut pair, 0), [CmEventKind::Disconnected]);

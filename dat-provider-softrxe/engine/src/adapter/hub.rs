@@ -19,9 +19,6 @@ use crate::clock;
 use crate::memory::lending::LendingCounters;
 use crate::settings::Settings;
 
-/// Limit of the looks for what has arrived, before a region is removed.
-pub(super) const MAX_LOOKS: u32 = 64;
-
 /// Runs upcalls into core.
 pub(crate) trait RunUpcall: Send + Sync {
     /// Runs `upcall` of `hub`. The caller holds no lock but [`Hub::upcall_lock`].
@@ -46,6 +43,8 @@ pub(crate) struct Hub {
     pub(super) helper_thread: AtomicUsize,
     /// The process that opened it. A forked child has a copy without the helper thread and the descriptors.
     pub(super) process: u32,
+    /// The CA GUID of its engine.
+    pub(super) guid: u64,
     /// The process ends, and the helper thread is to [tell the peers](super::own_end).
     pub(super) says_end: AtomicBool,
     pub(super) stop: AtomicBool,
@@ -77,12 +76,7 @@ impl Hub {
     /// peer would fail because the helper sleeps.
     pub(crate) fn deregister(&self, key: u32) {
         self.with(|state, now| {
-            // Bounded, as a peer may send without an end.
-            for _ in 0..MAX_LOOKS {
-                if !state.receive(now, true) {
-                    break;
-                }
-            }
+            state.receive_all(now);
             state.engine.memory().deregister(key);
         });
     }

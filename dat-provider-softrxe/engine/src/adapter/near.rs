@@ -279,6 +279,12 @@ impl Near {
         records > 0
     }
 
+    #[cfg(test)]
+    pub(crate) fn rest_until(&mut self, end: Time) {
+        let links = self.channels.iter_mut().flatten();
+        links.for_each(|up| up.link.rest_until(end));
+    }
+
     /// Returns when looks read the UDP socket.
     pub(crate) const fn cadence(&mut self) -> &mut SocketCadence {
         &mut self.cadence

@@ -116,6 +116,7 @@ impl Hub {
             local_address,
             core,
             upcall_lock: Mutex::new(()),
+            guid: state.engine.guid(),
             state: SharedLock::new(*state),
             descriptors,
             wakers,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use dat_arena::{Mutex, MutexGuard};
 use dat_os::sleep;
 
-use super::hub::{Hub, MAX_LOOKS};
+use super::hub::Hub;
 use super::state::State;
 use crate::clock;
 
@@ -22,28 +22,41 @@ const LONGEST: Duration = Duration::from_millis(250);
 /// Pause between two attempts to take a lock.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// The open lanes of all adapters.
-static OPEN: Mutex<Vec<Weak<Hub>>> = Mutex::new(Vec::new());
-/// The process that has opened them. A forked child has copies of its parent's only, unless it opens one.
-static OPENED_BY: AtomicU32 = AtomicU32::new(0);
+/// An open lane of an adapter.
+struct Lane {
+    hub: Weak<Hub>,
+    /// The CA GUID of its engine.
+    guid: u64,
+}
+
+type Lanes = Mutex<Vec<Lane>>;
+
+/// The process that has opened lanes, and these. A forked child gets a list of its own: another thread may have had the lock of its parent's.
+static OPEN: Mutex<Option<(u32, &'static Lanes)>> = Mutex::new(None);
 /// Helper threads that were asked to send, and have not finished. exit(3) sleeps on it.
 static UNFINISHED: AtomicU32 = AtomicU32::new(0);
 
 #[used]
-#[unsafe(link_section = ".fini_array")]
+// With the lowest priority: where this is linked statically, destructors of the program come before it, as they do for a provider.
+#[unsafe(link_section = ".fini_array.00100")]
 static AT_EXIT: extern "C" fn() = at_exit;
 
 extern "C" fn at_exit() {
     let _ = catch_unwind(|| {
-        if OPENED_BY.load(Ordering::Acquire) == std::process::id() {
-            leave_all(Instant::now() + LONGEST);
+        let end = Instant::now() + LONGEST;
+        if let Some(open) = until(end, || OPEN.try_lock())
+            && let Some((process, lanes)) = *open
+            && process == std::process::id()
+        {
+            drop(open);
+            leave_all(lanes, end);
         }
     });
 }
 
 /// Has the peers of all adapters told that the process ends; waits until `end` at most.
-fn leave_all(end: Instant) {
-    let Some(open) = until(end, || OPEN.try_lock()) else {
+fn leave_all(lanes: &Lanes, end: Instant) {
+    let Some(open) = until(end, || lanes.try_lock()) else {
         return;
     };
     ask_all(&open, end);
@@ -59,15 +72,15 @@ fn leave_all(end: Instant) {
     }
 }
 
-fn ask_all(open: &MutexGuard<'_, Vec<Weak<Hub>>>, end: Instant) {
-    for hub in open.iter().filter_map(Weak::upgrade) {
+fn ask_all(open: &MutexGuard<'_, Vec<Lane>>, end: Instant) {
+    for hub in open.iter().filter_map(|lane| lane.hub.upgrade()) {
         // An adapter that is closed disconnects by itself. A thread that was interrupted in a call keeps the lock: the wait would be in vain.
         let is_open = hub.process == std::process::id() && !hub.is_ending();
         if is_open && !hub.state.is_owner_inside() {
             if hub.helper_thread.load(Ordering::Acquire) == dat_arena::current_thread() {
                 // The consumer's agent calls exit(3).
                 if let Some(mut state) = until(end, || hub.state.try_lock()) {
-                    state.say_process_ends();
+                    state.say_process_ends(open);
                 }
             } else {
                 UNFINISHED.fetch_add(1, Ordering::AcqRel);
@@ -91,21 +104,48 @@ fn until<T>(end: Instant, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     }
 }
 
+/// Returns the lanes of this process.
+fn lanes() -> &'static Lanes {
+    let process = std::process::id();
+    let mut open = OPEN.lock();
+    match *open {
+        Some((opened_by, lanes)) if opened_by == process => lanes,
+        _ => {
+            let lanes: &Lanes = Box::leak(Box::default());
+            *open = Some((process, lanes));
+            lanes
+        }
+    }
+}
+
 /// Adds a lane whose helper thread runs. Without memory for it its peers are not told.
 pub(crate) fn add(hub: &Arc<Hub>) {
-    let mut open = OPEN.lock();
-    open.retain(|other| other.strong_count() != 0);
+    let mut open = lanes().lock();
     if open.try_reserve(1).is_ok() {
-        open.push(Arc::downgrade(hub));
+        open.push(Lane {
+            hub: Arc::downgrade(hub),
+            guid: hub.guid,
+        });
     }
-    OPENED_BY.store(std::process::id(), Ordering::Release);
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            lanes().lock().retain(|lane| lane.hub.strong_count() != 0);
+        }
+    }
 }
 
 impl Hub {
     /// Does what exit(3) asks the helper thread for, if it does.
     pub(super) fn say_end_if_asked(&self) {
         if self.says_end.swap(false, Ordering::AcqRel) {
-            let _ = catch_unwind(AssertUnwindSafe(|| self.state.lock().say_process_ends()));
+            let say = || {
+                let mut state = self.state.lock();
+                state.say_process_ends(&lanes().lock());
+            };
+            let _ = catch_unwind(AssertUnwindSafe(say));
             UNFINISHED.fetch_sub(1, Ordering::AcqRel);
             sleep::wake(&UNFINISHED, i32::MAX);
         }
@@ -114,19 +154,13 @@ impl Hub {
 
 impl State {
     /// Acknowledges what has arrived, as an adapter in hardware has done at that moment, sends what waits, and says to the peers
-    /// that the process ends.
-    fn say_process_ends(&mut self) {
+    /// that the process ends. Those in lanes that are `open` here know it, and their handlers may still run.
+    fn say_process_ends(&mut self, open: &[Lane]) {
         let now = clock::now();
-        // Also in a rest between two looks.
-        self.near.drain(&mut self.engine, now);
-        // Bounded, as a peer may send without an end.
-        for _ in 0..MAX_LOOKS {
-            if !self.receive(now, true) {
-                break;
-            }
-        }
+        self.receive_all(now);
         self.transmit(now, false);
-        for id in self.engine.open_connections() {
+        let is_open = |guid| open.iter().any(|lane| lane.guid == guid);
+        for id in self.engine.open_connections(is_open) {
             self.engine.say_process_ends(now, id);
             self.transmit(now, false);
         }

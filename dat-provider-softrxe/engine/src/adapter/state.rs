@@ -18,6 +18,9 @@ use super::pending::Pending;
 use super::ports::{Channels, Ports};
 use crate::memory::regions::Regions;
 
+/// Looks for what has arrived.
+const MAX_LOOKS: u32 = 64;
+
 /// How long the end of a peer's channel may stay unnoticed while consumers poll.
 const UNHEARD: Duration = Duration::from_millis(100);
 
@@ -76,6 +79,18 @@ impl State {
             engine.handle_timeout(now);
         }
         engine.counters().received != before
+    }
+
+    /// Receives all that has arrived, up to a bound, as a peer may send without an end. [`receive`](Self::receive) leaves out records in a
+    /// [rest](crate::adaptive::stream_pace) between two looks at a ring.
+    pub(crate) fn receive_all(&mut self, now: Time) {
+        self.engine.memory().prepare(now);
+        self.near.drain(&mut self.engine, now);
+        for _ in 0..MAX_LOOKS {
+            if !self.receive(now, true) {
+                break;
+            }
+        }
     }
 
     /// Receives the records that woke a thread, sends what is urgent, and collects the events, without a system call unless a peer has to

@@ -74,6 +74,11 @@ impl StreamPace {
         now < self.resume
     }
 
+    #[cfg(test)]
+    pub(crate) const fn rest_until(&mut self, end: Time) {
+        self.resume = end;
+    }
+
     /// Records a look that found `records`, one or more, of `bytes` bytes together.
     pub(crate) fn found(&mut self, now: Time, records: usize, bytes: u64) {
         let before = self.last.replace(now);

@@ -294,6 +294,13 @@ impl NearLink {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub(crate) fn rest_until(&mut self, end: Time) {
+        if let Some(pace) = &mut self.pace {
+            pace.rest_until(end);
+        }
+    }
+
     /// Passes all records that are there at the time of the call to `engine`, and some of those that arrive meanwhile.
     ///
     /// # Errors

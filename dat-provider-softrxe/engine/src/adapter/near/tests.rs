@@ -171,4 +171,14 @@ fn a_message_that_has_arrived_is_received_before_its_memory_is_deregistered() {
     sender.send(&receiver, 2);
     receiver.hub.deregister(receiver.key);
     assert_eq!(receiver.receive(1), [2]);
+
+    // In a rest between two looks, in a stream of long records.
+    let [mut sender, receiver] = ["127.77.5.64", "127.77.5.65"].map(Side::new);
+    connect(&receiver, &sender);
+    let end = clock::now() + PATIENCE;
+    receiver.hub.state.lock().near.rest_until(end);
+    sender.send(&receiver, 3);
+    assert!(!receiver.hub.state.lock().receive(clock::now(), true));
+    receiver.hub.deregister(receiver.key);
+    assert_eq!(receiver.receive(1), [3]);
 }

@@ -7,7 +7,7 @@ const MOMENT: Duration = Duration::from_millis(100);
 fn leave(hub: &Arc<Hub>) -> u32 {
     let before = UNFINISHED.load(Ordering::Relaxed);
     add(hub);
-    leave_all(Instant::now() + MOMENT);
+    leave_all(lanes(), Instant::now() + MOMENT);
     UNFINISHED.load(Ordering::Relaxed) - before
 }
 
@@ -20,8 +20,8 @@ fn exit_waits_for_no_thread_without_a_bound() {
     let thread = std::thread::spawn(move || helper.run());
     assert_eq!(leave(&hub), 1);
     drop(stopped);
-    let list = OPEN.lock();
-    leave_all(Instant::now() + MOMENT);
+    let list = lanes().lock();
+    leave_all(lanes(), Instant::now() + MOMENT);
     drop(list);
     hub.end();
     thread.join().unwrap();

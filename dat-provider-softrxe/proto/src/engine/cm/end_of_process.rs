@@ -7,11 +7,14 @@ use crate::memory::Memory;
 use crate::time::Time;
 
 impl<M: Memory> Engine<M> {
-    /// Returns the connections, attempts to connect and unanswered requests of peers, for [`say_process_ends`](Self::say_process_ends).
+    /// Returns the connections, attempts to connect and unanswered requests of peers, for [`say_process_ends`](Self::say_process_ends);
+    /// without those with engines of this process, which `is_own` tells by their CA GUID.
     #[must_use]
-    pub fn open_connections(&self) -> Vec<CmId> {
+    pub fn open_connections(&self, is_own: impl Fn(u64) -> bool) -> Vec<CmId> {
         let ended = |state| matches!(state, State::DreqSent | State::TimeWait | State::PassedOn);
-        self.cm.with_state(|state| !ended(state))
+        let mut open = self.cm.with_state(|state| !ended(state));
+        open.retain(|id| self.cm.get(id.0).is_some_and(|c| !is_own(c.remote_guid)));
+        open
     }
 
     /// Says to the peer of `id` that this process ends, as a kernel does for a process that has ended: by a DREQ after the last
