@@ -1,63 +1,19 @@
 //! A process of the user engine, in the namespace `peer`, ends by exit(3) without a disconnect. Its peer on real rdma_rxe only receives,
 //! so nothing but a DREQ tells it. The peer has just answered, and its answer must not fail.
 
+mod messenger;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::exit;
-use std::time::Duration;
 
-use dat::{Access, ConnectionEvent, Ep, Evd, Event, Ia, Pz, Region, Streams};
+use dat::{ConnectionEvent, Event, Ia, Streams};
 use dat_tests::Process;
+use messenger::{PATIENCE, RECEIVED, SENT, side};
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const KERNEL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
 const QUAL: u64 = 7370;
-const RECEIVED: u64 = 1;
-const SENT: u64 = 2;
-const BYTES: usize = 64;
 /// Connections of the process that exits.
 const COUNT: usize = 20;
-
-struct Side {
-    ep: Ep,
-    done: Evd,
-    connections: Evd,
-    memory: Region,
-}
-
-fn side(ia: &Ia, pz: &Pz) -> Side {
-    let done = ia.create_evd(16, Streams::DTO).expect("an EVD");
-    let connections = ia.create_evd(16, Streams::CONNECTION).expect("an EVD");
-    let builder = ia.endpoint(pz).recv_evd(&done).request_evd(&done);
-    let ep = builder.connect_evd(&connections).create().expect("an EP");
-    let memory = pz.allocate(2 * BYTES, Access::ALL).expect("memory");
-    ep.post_recv(&[memory.slice(0..BYTES)], RECEIVED)
-        .expect("posts");
-    Side {
-        ep,
-        done,
-        connections,
-        memory,
-    }
-}
-
-impl Side {
-    fn is_established(&self) {
-        let event = self.connections.wait(PATIENCE);
-        assert!(matches!(event, Ok(Event::Established { .. })), "{event:?}");
-    }
-
-    fn send(&self) {
-        self.ep
-            .post_send(&[self.memory.slice(BYTES..2 * BYTES)], SENT)
-            .expect("posts");
-    }
-
-    /// Waits until the receive or the send has completed, with success.
-    fn completed(&self, cookie: u64) {
-        let next = || self.done.wait_completion(PATIENCE);
-        while next().expect("success").cookie != cookie {}
-    }
-}
 
 /// The kernel's side: answers a message on each connection, and waits for their ends.
 fn kernel() {

@@ -3,45 +3,21 @@
 //! A peer on the same host learns of the death of a process by itself, and reports a broken connection. So the event tells whether
 //! the process said that it ends.
 
+mod messenger;
+
 use std::net::IpAddr;
 use std::process::exit;
 use std::time::Duration;
 
-use dat::{Access, ConnectionEvent, Ep, Evd, Event, Ia, Listener, Pz, Region, Streams};
+use dat::{ConnectionEvent, Evd, Event, Ia, Listener, Pz, Streams};
 use dat_tests::{Process, role};
+use messenger::{PATIENCE, RECEIVED, SENT, Side, side};
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const QUAL: u64 = 7360;
-const RECEIVED: u64 = 1;
-const SENT: u64 = 2;
-const BYTES: usize = 64;
 /// Connections of the client that has many.
 const MANY: usize = 100;
 /// Clients that exit right after their last answer.
 const CLIENTS: usize = 20;
-
-struct Side {
-    ep: Ep,
-    done: Evd,
-    connections: Evd,
-    memory: Region,
-}
-
-fn side(ia: &Ia, pz: &Pz) -> Side {
-    let done = ia.create_evd(16, Streams::DTO).expect("an EVD");
-    let connections = ia.create_evd(16, Streams::CONNECTION).expect("an EVD");
-    let builder = ia.endpoint(pz).recv_evd(&done).request_evd(&done);
-    let ep = builder.connect_evd(&connections).create().expect("an EP");
-    let memory = pz.allocate(2 * BYTES, Access::ALL).expect("memory");
-    ep.post_recv(&[memory.slice(0..BYTES)], RECEIVED)
-        .expect("posts");
-    Side {
-        ep,
-        done,
-        connections,
-        memory,
-    }
-}
 
 impl Side {
     fn connect(ia: &Ia, pz: &Pz, to: IpAddr) -> Self {
@@ -50,23 +26,6 @@ impl Side {
         attempt.start().expect("starts");
         side.is_established();
         side
-    }
-
-    fn is_established(&self) {
-        let event = self.connections.wait(PATIENCE);
-        assert!(matches!(event, Ok(Event::Established { .. })), "{event:?}");
-    }
-
-    fn send(&self) {
-        self.ep
-            .post_send(&[self.memory.slice(BYTES..2 * BYTES)], SENT)
-            .expect("posts");
-    }
-
-    /// Waits until the receive or the send has completed, with success.
-    fn completed(&self, cookie: u64) {
-        let next = || self.done.wait_completion(PATIENCE);
-        while next().expect("success").cookie != cookie {}
     }
 
     fn end(&self) -> ConnectionEvent {
