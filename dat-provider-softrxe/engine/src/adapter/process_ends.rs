@@ -140,8 +140,7 @@ impl Hub {
     /// Receives the last packets of peers that are `gone`. Returns whether there are still connections to them.
     fn drain_final(&self, state: &mut State, gone: &[LocalPeer]) -> bool {
         let (begin, now) = (Instant::now(), clock::now());
-        // Their records, also in a rest between two looks.
-        state.receive_all(now);
+        state.drain_rings(now);
         state.transmit(now, false);
         for reads in 0..MAX_FINAL_READS {
             let late = reads >= MIN_FINAL_READS && begin.elapsed() >= FINAL_READS_TIME;

@@ -18,7 +18,7 @@ use super::pending::Pending;
 use super::ports::{Channels, Ports};
 use crate::memory::regions::Regions;
 
-/// Looks for what has arrived.
+/// Limit of the looks of [`State::receive_all`].
 const MAX_LOOKS: u32 = 64;
 
 /// How long the end of a peer's channel may stay unnoticed while consumers poll.
@@ -81,11 +81,16 @@ impl State {
         engine.counters().received != before
     }
 
-    /// Receives all that has arrived, up to a bound, as a peer may send without an end. [`receive`](Self::receive) leaves out records in a
-    /// [rest](crate::adaptive::stream_pace) between two looks at a ring.
-    pub(crate) fn receive_all(&mut self, now: Time) {
+    /// Receives all records that are there. [`receive`](Self::receive) leaves them out in a [rest](crate::adaptive::stream_pace) between two
+    /// looks at a ring.
+    pub(crate) fn drain_rings(&mut self, now: Time) {
         self.engine.memory().prepare(now);
         self.near.drain(&mut self.engine, now);
+    }
+
+    /// Receives all that has arrived, up to a bound, as a peer may send without an end.
+    pub(crate) fn receive_all(&mut self, now: Time) {
+        self.drain_rings(now);
         for _ in 0..MAX_LOOKS {
             if !self.receive(now, true) {
                 break;

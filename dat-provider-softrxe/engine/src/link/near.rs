@@ -79,7 +79,7 @@ pub(crate) struct NearLink {
     starved: bool,
     pulls: Pulls,
     copies: RingCopies,
-    /// Of looks; `None` if each look is made.
+    /// The pace of the looks; `None` if every look is made.
     pace: Option<StreamPace>,
 }
 
@@ -227,13 +227,11 @@ impl NearLink {
         let mut look = Look::default();
         let begin = self.channel.receiver.position();
         let received = self.receive_run(engine, now, &mut look);
-        if look.records > 0
-            && let Some(pace) = &mut self.pace
-        {
-            let bytes = self.channel.receiver.position() - begin;
-            pace.found(now, look.records, bytes);
-        }
         if look.records > 0 {
+            if let Some(pace) = &mut self.pace {
+                let bytes = self.channel.receiver.position() - begin;
+                pace.found(now, look.records, bytes);
+            }
             engine.memory().set_record(RecordBytes::NONE);
         }
         received?;

@@ -388,13 +388,7 @@ impl Qp {
         if !answered || !r.path.lossless || r.failed.is_some() || !self.state.sends() {
             return false;
         }
-        let signaled = wqe.signaled;
-        if signaled {
-            self.complete_head(cx);
-        } else {
-            r.remove_head();
-            cx.out.release_completions(self.init.send_cq, 1);
-        }
+        self.complete_head(cx);
         let r = &mut self.requester;
         r.window.acknowledged(1);
         r.una = next;

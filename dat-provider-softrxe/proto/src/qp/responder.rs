@@ -462,7 +462,7 @@ mod tests {
         }
     }
 
-    /// Else a repetition of a READ of the connection before would be answered from what its memory is now.
+    /// A repetition of a READ of the connection before would be answered with what its memory has now.
     #[test]
     fn a_reset_forgets_what_the_peer_before_asked_for() {
         let mut responder = responder(7);

@@ -36,16 +36,7 @@ pub(super) struct RoundTrip {
 
 impl RoundTrip {
     /// Returns the timeout after `retries` timeouts in a row.
-    #[inline]
     pub(super) fn timeout(&self, configured: Duration, retries: u32) -> Duration {
-        if !self.slow && retries == 0 {
-            return configured;
-        }
-        self.longer_timeout(configured, retries)
-    }
-
-    #[inline(never)]
-    fn longer_timeout(&self, configured: Duration, retries: u32) -> Duration {
         if !self.slow {
             return retransmission(configured, retries);
         }

@@ -42,6 +42,7 @@ impl SendWindow {
     /// Records that `packets` more were acknowledged.
     #[inline]
     pub(crate) fn acknowledged(&mut self, packets: u32) {
+        // It grows no more, and a loss begins to count anew.
         if self.size == self.max {
             return;
         }
