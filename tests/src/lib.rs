@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-pub use process::{Process, dist_softrxe, role, say};
+pub use process::{Process, dist_softrxe, kernel_and_user, role, say};
 
 /// Root folder of the workspace.
 pub const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

@@ -6,6 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use crate::line;
+
 const ROLE: &str = "DAT_TEST_ROLE";
 
 /// Returns the role of this process; `None` in the process that nextest started.
@@ -35,6 +37,22 @@ pub fn dist_softrxe() -> PathBuf {
     let library = dist.join("lib/libdat-provider-softrxe.so.2");
     assert!(library.exists(), "run make dist first");
     library
+}
+
+/// Returns a folder with a dat.conf, and its path, for a test in the lab. The IA `kernel` is on the kernel's rdma_rxe, `user` on the user engine in the
+/// namespace `peer`, with `settings`.
+///
+/// # Panics
+/// If `make dist` did not run, or the file cannot be written.
+#[must_use]
+pub fn kernel_and_user(settings: &str) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let conf = dir.path().join("dat.conf");
+    let library = dist_softrxe();
+    let user = format!("10.9.0.2 0 engine=user {settings}");
+    let lines = line("kernel", &library, "v0 0 engine=kernel") + &line("user", &library, &user);
+    std::fs::write(&conf, lines).expect("written");
+    (dir, conf)
 }
 
 /// A process that is killed when dropped.

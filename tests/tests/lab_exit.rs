@@ -6,9 +6,9 @@ mod messenger;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::exit;
 
-use dat::{ConnectionEvent, Event, Ia, Streams};
+use dat::{ConnectionEvent, Ia, Streams};
 use dat_tests::Process;
-use messenger::{PATIENCE, RECEIVED, SENT, side};
+use messenger::{PATIENCE, RECEIVED, SENT, Side};
 
 const KERNEL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
 const QUAL: u64 = 7370;
@@ -22,25 +22,14 @@ fn kernel() {
     let requests = ia.create_evd(64, Streams::CR).expect("an EVD");
     let _listener = ia.listen(Some(QUAL), &requests).expect("listens");
     println!("\nlistening");
-    let accept = |_| {
-        let side = side(&ia, &pz);
-        let Ok(Event::Request(request)) = requests.wait(PATIENCE) else {
-            panic!("no request")
-        };
-        request.accept(&side.ep, b"").expect("accepts");
-        side.is_established();
-        side
-    };
+    let accept = |_| Side::accept(&ia, &pz, &requests);
     let sides: Vec<_> = (0..COUNT).map(accept).collect();
     for side in &sides {
         side.completed(RECEIVED);
         side.send();
     }
     for side in &sides {
-        match side.connections.wait(PATIENCE) {
-            Ok(Event::Ended { how, .. }) => assert_eq!(how, ConnectionEvent::Disconnected),
-            other => panic!("{other:?} instead of the end"),
-        }
+        assert_eq!(side.end(), ConnectionEvent::Disconnected);
         side.completed(SENT);
     }
     println!("\nended");
@@ -50,13 +39,7 @@ fn kernel() {
 fn user() -> ! {
     let ia = Ia::open("user").expect("opens");
     let pz = ia.create_pz().expect("a PZ");
-    let connect = |_| {
-        let side = side(&ia, &pz);
-        let attempt = side.ep.connect(KERNEL, QUAL).timeout(PATIENCE);
-        attempt.start().expect("starts");
-        side.is_established();
-        side
-    };
+    let connect = |_| Side::connect(&ia, &pz, KERNEL, QUAL);
     let sides: Vec<_> = (0..COUNT).map(connect).collect();
     for side in &sides {
         side.send();
@@ -76,12 +59,7 @@ fn a_process_of_the_user_engine_that_exits_disconnects() {
         None => {}
     }
     let name = "a_process_of_the_user_engine_that_exits_disconnects";
-    let dir = tempfile::tempdir().expect("a folder");
-    let conf = dir.path().join("dat.conf");
-    let library = dat_tests::dist_softrxe();
-    let lines = dat_tests::line("kernel", &library, "v0 0 engine=kernel")
-        + &dat_tests::line("user", &library, "10.9.0.2 0 engine=user");
-    std::fs::write(&conf, lines).expect("written");
+    let (_dir, conf) = dat_tests::kernel_and_user("");
     let kernel = Process::start(name, "kernel", &conf, &[]);
     assert!(kernel.says("listening", PATIENCE).is_some());
     let user = Process::start(name, "user", &conf, &["ip", "netns", "exec", "peer"]);

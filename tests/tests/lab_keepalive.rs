@@ -127,13 +127,8 @@ fn cut_off(
     (within, netdev): (&[&str], &str),
     patience: Duration,
 ) -> Option<Duration> {
-    let dir = tempfile::tempdir().expect("a folder");
-    let conf = dir.path().join("dat.conf");
-    let params = format!("10.9.0.2 0 engine=user retry=3 keepalive={keepalive}");
-    let library = dat_tests::dist_softrxe();
-    let lines = dat_tests::line("kernel", &library, "v0 0 engine=kernel")
-        + &dat_tests::line("user", &library, &params);
-    std::fs::write(&conf, lines).expect("written");
+    let settings = format!("retry=3 keepalive={keepalive}");
+    let (_dir, conf) = dat_tests::kernel_and_user(&settings);
     let kernel = Process::start(name, "kernel", &conf, &[]);
     assert!(kernel.says("listening", PATIENCE).is_some());
     let user = Process::start(name, "user", &conf, &PEER);

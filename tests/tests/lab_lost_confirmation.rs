@@ -60,12 +60,7 @@ fn without_confirmations(name: &str, speaks: bool) {
         Some(_) => return first_message::call("user", KERNEL, CONNECTIONS, speaks),
         None => {}
     }
-    let dir = tempfile::tempdir().expect("a folder");
-    let conf = dir.path().join("dat.conf");
-    let library = dat_tests::dist_softrxe();
-    let lines = dat_tests::line("kernel", &library, "v0 0 engine=kernel")
-        + &dat_tests::line("user", &library, "10.9.0.2 0 engine=user");
-    std::fs::write(&conf, lines).expect("written");
+    let (_dir, conf) = dat_tests::kernel_and_user("");
     let filter = Filter::new();
     let kernel = Process::start(name, "kernel", &conf, &[]);
     assert!(kernel.says("listening", PATIENCE).is_some());

@@ -159,12 +159,7 @@ fn a_read_whose_response_is_lost_when_we_hang_up_is_no_success() {
         None => {}
     }
     let name = "a_read_whose_response_is_lost_when_we_hang_up_is_no_success";
-    let dir = tempfile::tempdir().expect("a folder");
-    let conf = dir.path().join("dat.conf");
-    let library = dat_tests::dist_softrxe();
-    let lines = dat_tests::line("kernel", &library, "v0 0 engine=kernel")
-        + &dat_tests::line("user", &library, "10.9.0.2 0 engine=user");
-    std::fs::write(&conf, lines).expect("written");
+    let (_dir, conf) = dat_tests::kernel_and_user("");
     let _filter = Filter::new();
     let user = Process::start(name, "user", &conf, &PEER);
     assert!(user.says("listening", PATIENCE).is_some());

@@ -9,32 +9,15 @@ use std::net::IpAddr;
 use std::process::exit;
 use std::time::Duration;
 
-use dat::{ConnectionEvent, Evd, Event, Ia, Listener, Pz, Streams};
+use dat::{ConnectionEvent, Evd, Ia, Listener, Pz, Streams};
 use dat_tests::{Process, role};
-use messenger::{PATIENCE, RECEIVED, SENT, Side, side};
+use messenger::{PATIENCE, RECEIVED, SENT, Side};
 
 const QUAL: u64 = 7360;
 /// Connections of the client that has many.
 const MANY: usize = 100;
 /// Clients that exit right after their last answer.
 const CLIENTS: usize = 20;
-
-impl Side {
-    fn connect(ia: &Ia, pz: &Pz, to: IpAddr) -> Self {
-        let side = side(ia, pz);
-        let attempt = side.ep.connect(to, QUAL).timeout(PATIENCE);
-        attempt.start().expect("starts");
-        side.is_established();
-        side
-    }
-
-    fn end(&self) -> ConnectionEvent {
-        match self.connections.wait(PATIENCE) {
-            Ok(Event::Ended { how, .. }) => how,
-            other => panic!("{other:?} instead of the end"),
-        }
-    }
-}
 
 /// What a client does in a process of its own, until it ends without a disconnect.
 fn client(how: &str, server: IpAddr) -> ! {
@@ -43,7 +26,7 @@ fn client(how: &str, server: IpAddr) -> ! {
     let (waits, polls) = (how == "waits", how == "polls");
     let count = if how == "many" { MANY } else { 1 };
     let sides: Vec<_> = (0..count)
-        .map(|_| Side::connect(&ia, &pz, server))
+        .map(|_| Side::connect(&ia, &pz, server, QUAL))
         .collect();
     let side = &sides[0];
     if how == "forks" {
@@ -104,13 +87,7 @@ impl Server {
     }
 
     fn accept(&self) -> Side {
-        let side = side(&self.ia, &self.pz);
-        let Ok(Event::Request(request)) = self.requests.wait(PATIENCE) else {
-            panic!("no request");
-        };
-        request.accept(&side.ep, b"").expect("accepts");
-        side.is_established();
-        side
+        Side::accept(&self.ia, &self.pz, &self.requests)
     }
 }
 
@@ -164,14 +141,19 @@ fn the_last_answer_over_a_channel_is_no_error_either() {
 
 fn last_answers(server: &Server) {
     for _ in 0..CLIENTS {
-        let client = server.start("one");
-        let side = server.accept();
-        side.completed(RECEIVED);
-        side.send();
-        side.completed(SENT);
-        assert_eq!(side.end(), ConnectionEvent::Disconnected);
-        drop(client);
+        one_answer(server, "one");
     }
+}
+
+/// Answers the message of a client, which then ends.
+fn one_answer(server: &Server, how: &str) {
+    let client = server.start(how);
+    let side = server.accept();
+    side.completed(RECEIVED);
+    side.send();
+    side.completed(SENT);
+    assert_eq!(side.end(), ConnectionEvent::Disconnected);
+    drop(client);
 }
 
 /// The thread that waits or polls drives the engine in place of the helper thread.
@@ -195,13 +177,7 @@ fn a_process_exits_while_another_thread_waits_or_polls() {
 fn a_forked_child_that_exits_disconnects_nothing() {
     let name = "a_forked_child_that_exits_disconnects_nothing";
     with_clients(name, "127.88.7", "near=off", |server| {
-        let client = server.start("forks");
-        let side = server.accept();
-        // The child has ended by then.
-        side.completed(RECEIVED);
-        side.send();
-        side.completed(SENT);
-        assert_eq!(side.end(), ConnectionEvent::Disconnected);
-        drop(client);
+        // The child has ended when the message comes.
+        one_answer(server, "forks");
     });
 }
